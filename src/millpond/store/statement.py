@@ -6,15 +6,14 @@ parameter goes. Both are put in by psycopg.sql, once per schema name and style o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from string import Formatter
+from typing import Any, Generic, Literal, LiteralString, TypeAlias, TypeVar, cast
 
 from psycopg import sql
-from typing_extensions import LiteralString
 
 T = TypeVar("T")
 
@@ -61,7 +60,8 @@ def load(name: str) -> str:
 def compose(name: str, schema: str, style: Style) -> Composed:
     """The statement of this name, for this schema, with this style of placeholder."""
     template = load(name)
-    order = tuple(dict.fromkeys(field for field in re.findall(r"{(\w+)}", template) if field != "schema"))
+    fields = (field for _, field, _, _ in Formatter().parse(template) if field)
+    order = tuple(dict.fromkeys(field for field in fields if field != "schema"))
     placeholders: dict[str, sql.Composable] = {
         field: sql.Placeholder(field) if style == "named" else sql.SQL(cast("LiteralString", f"${number}"))
         for number, field in enumerate(order, 1)

@@ -1,0 +1,1 @@
+"""A Postgres job store with a tenant-isolated worker pool."""

@@ -1,0 +1,1 @@
+"""The tenant pool: in memory, usable alone, knows nothing of Postgres."""

@@ -1,0 +1,1 @@
+"""What users' tests may import: real servers, cloned databases."""
