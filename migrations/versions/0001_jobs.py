@@ -31,13 +31,12 @@ UP = (
         max_attempts integer NOT NULL DEFAULT 25,
         priority smallint NOT NULL DEFAULT 100,
         state text NOT NULL DEFAULT 'available',
-        tenant_id text NOT NULL,
-        queue text NOT NULL DEFAULT 'default',
-        executor text NOT NULL,
+        tenant_id text COLLATE "C" NOT NULL,
+        queue text COLLATE "C" NOT NULL DEFAULT 'default',
+        executor text COLLATE "C" NOT NULL,
         args jsonb NOT NULL,
         metadata jsonb,
         errors jsonb,
-        result jsonb,
         CONSTRAINT jobs_state_known CHECK (
             state IN ('available', 'scheduled', 'retryable', 'running', 'completed', 'cancelled', 'discarded')
         ),
