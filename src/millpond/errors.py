@@ -87,7 +87,12 @@ class InvalidJob(MillpondError, ValueError):
 
 
 class InvalidArgs(InvalidJob, TypeError):
-    """A value inside the args that JSON, or Postgres' jsonb, cannot hold. `field` is its path: `args.items[3].price`."""
+    """Args that JSON or jsonb cannot hold, or that are not what the executor asked for. `field` is the path of the
+    value at fault: `args.items[3].price`. The value itself is neither kept nor shown: args may hold secrets."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        MillpondError.__init__(self, f"{path}: {problem}")
+        self.field, self.value, self.remedy = path, None, problem
 
 
 class ArgsTooLarge(InvalidJob):
