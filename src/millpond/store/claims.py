@@ -16,6 +16,9 @@ from millpond.store.statement import Row, Statement
 MAX_CLAIMS = 2**32 - 1
 """Claims of one registration; then the worker registers anew, for a new number."""
 
+_SMALLEST_RING = 100
+"""Tenants that even a small claim looks at, so that those without room or claimable jobs do not hide the others."""
+
 
 def claim_token(number: int, count: int) -> ClaimToken:
     """A token that no other claim ever has: the worker's number, never given twice, and its count of claims."""
@@ -58,7 +61,7 @@ def claim(
             "queue": queue,
             "size": size,
             "cursor": cursor,
-            "ring_size": size,
+            "ring_size": max(size, _SMALLEST_RING),
             "tenants": list(rooms),
             "rooms": list(rooms.values()),
             "default_room": default_room,
@@ -78,6 +81,13 @@ def settle(schema: str, settlements: Sequence[Settlement]) -> Statement[list[Job
         schema,
         {"outcomes": msgspec.json.encode(settlements).decode(), "channel": channel(schema), "wake": wake},
         lambda rows: [JobId(row[0]) for row in rows if row[0] is not None],
+    )
+
+
+def release(schema: str, *, worker_id: UUID, token: ClaimToken) -> Statement[int]:
+    """Give back what a claim took whose answer never came; returns how many jobs."""
+    return Statement(
+        "release_claim", schema, {"worker_id": worker_id, "claim_token": token}, lambda rows: int(rows[0][0])
     )
 
 

@@ -1,0 +1,193 @@
+"""Takes jobs from the store, no more than the pool has room for: the only source of what runs here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Mapping
+
+import psycopg
+
+from millpond.clock import monotonic
+from millpond.errors import DatabaseUnreachable, SubmitError
+from millpond.events import JobsClaimed, Observe
+from millpond.execution import Attempt, CompleteIn
+from millpond.job import ClaimToken, Job
+from millpond.outcome import Outcome, Released
+from millpond.registry import Executor
+from millpond.settings import WorkerSettings
+from millpond.store import claims
+from millpond.store.link import Link
+from millpond.tenancy.pool import TenantPool
+from millpond.tenancy.task import Task
+from millpond.worker.appetite import Appetite, Helping
+from millpond.worker.bell import Bell
+from millpond.worker.patience import Patience
+from millpond.worker.registration import Registration
+from millpond.worker.settler import Settler
+
+logger = logging.getLogger(__name__)
+
+_BREATH = 0.01
+"""Seconds between two looks for newcomers while enough is waiting: a flood of wake-ups is one wake-up."""
+
+
+class Claimer:
+    """Keeps the pool busy from the store, tenants in turn, and passes what becomes of each job to the settler."""
+
+    def __init__(
+        self,
+        link: Link,
+        settings: WorkerSettings,
+        registration: Registration,
+        executors: Mapping[str, Executor],
+        *,
+        pool: TenantPool,
+        settler: Settler,
+        bell: Bell,
+        complete_in: CompleteIn,
+        observe: Observe,
+    ) -> None:
+        """`bell` is rung by whoever knows of new jobs, and by the claimer itself when work is done."""
+        self._link = link
+        self._settings = settings
+        self._registration = registration
+        self._executors = executors
+        self._pool = pool
+        self._settler = settler
+        self._bell = bell
+        self._complete_in = complete_in
+        self._observe = observe
+        self._patience = Patience("claimer", observe)
+        self._appetite = Appetite(
+            worker_count=settings.pool.worker_count, claim_size=settings.claim_size, now=monotonic()
+        )
+        self._keys = sorted(executors)
+        self._queues = deque(settings.queues)
+        self._cursors = dict.fromkeys(settings.queues, "")
+        self._unanswered: list[ClaimToken] = []
+        self._hungry = False
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Claim until told to stop (set the event and ring the bell), or until all is done if the settings say so."""
+        try:
+            while not until.is_set() and not self._registration.exhausted:
+                try:
+                    more = await self._round()
+                    if not more and self._settings.exit_when_done and await self._done():
+                        return
+                    self._patience.succeeded()
+                except (DatabaseUnreachable, psycopg.Error) as error:
+                    await self._patience.failed(error)
+                else:
+                    if not more:
+                        await self._bell.wait(self._settings.poll_interval * random.uniform(0.9, 1.1))
+        finally:
+            await self._release_unanswered_once()
+
+    def finished(self, task: Task, outcome: Outcome) -> None:
+        """The pool's callback: an attempt has ended, or will never start."""
+        assert isinstance(task.run, Attempt)
+        self._settler.add(task.run, outcome)
+        self.work_was_done()
+
+    def work_was_done(self) -> None:
+        """There may be room again: look, if the last look was cut short by want of it."""
+        if self._hungry and self._pool.queued <= self._appetite.reserve // 2:
+            self._bell.ring()
+
+    async def _round(self) -> bool:
+        """Claim once from each queue; whether to go on at once."""
+        await self._release_unanswered()
+        more = False
+        self._hungry = False
+        for _ in self._settings.queues:
+            queue = self._queues[0]
+            self._queues.rotate(-1)
+            helping = self._helping()
+            if helping is None:
+                self._hungry = True
+                return False
+            self._hungry |= 0 in helping.rooms.values()
+            more |= await self._claim(queue, helping)
+        self._hungry |= more
+        return more
+
+    def _helping(self) -> Helping | None:
+        if self._settler.full:
+            return None
+        self._appetite.measure(self._settler.taken, monotonic())
+        return self._appetite.helping(queued=self._pool.queued, running=self._pool.running, room=self._pool.room())
+
+    async def _claim(self, queue: str, helping: Helping) -> bool:
+        token = self._registration.next_token()
+        statement = claims.claim(
+            self._settings.schema,
+            queue=queue,
+            size=helping.size,
+            cursor=self._cursors[queue],
+            rooms=helping.rooms,
+            default_room=helping.default_room,
+            executors=self._keys,
+            worker_id=self._registration.worker_id,
+            token=token,
+        )
+        started = monotonic()
+        try:
+            turn = await self._link.run(statement)
+        except (DatabaseUnreachable, asyncio.CancelledError):
+            self._unanswered.append(token)
+            raise
+        came_round = turn.cursor <= self._cursors[queue]
+        self._cursors[queue] = turn.cursor
+        for job in turn.jobs:
+            self._submit(job)
+        if turn.jobs:
+            self._observe(JobsClaimed(queue, len(turn.jobs), monotonic() - started))
+        # Tenants whose jobs all lack an executor here fill the ring without giving any: once round is enough.
+        return turn.more and bool(turn.jobs or not came_round)
+
+    def _submit(self, job: Job) -> None:
+        executor = self._executors[job.executor]
+        attempt = Attempt(job, executor, self._complete_in)
+        try:
+            self._pool.submit(
+                Task(
+                    tenant=job.tenant,
+                    run=attempt,
+                    complete=self.finished,
+                    isolation=executor.isolation,
+                    timeout=job.timeout if job.timeout is not None else executor.timeout,
+                    key=job.executor,
+                    id=job.id,
+                )
+            )
+        except SubmitError as error:
+            self._settler.add(attempt, Released(str(error)))
+
+    async def _release_unanswered(self) -> None:
+        """Give back what a claim may have taken whose answer was lost. None of it was started."""
+        while self._unanswered:
+            token = self._unanswered[-1]
+            released = await self._link.run(
+                claims.release(self._settings.schema, worker_id=self._registration.worker_id, token=token)
+            )
+            self._unanswered.pop()
+            if released:
+                logger.warning("%d jobs of a claim whose answer was lost are handed back.", released)
+
+    async def _release_unanswered_once(self) -> None:
+        try:
+            await self._release_unanswered()
+        except (DatabaseUnreachable, psycopg.Error) as error:
+            logger.warning("A claim whose answer was lost is left to the reaper: %s", error)
+
+    async def _done(self) -> bool:
+        """Whether nothing is left to do, here or anywhere."""
+        if self._pool.queued or self._pool.running or self._settler.waiting:
+            return False
+        return not await self._link.run(
+            claims.unfinished(self._settings.schema, queues=self._settings.queues, executors=self._keys)
+        )

@@ -1,0 +1,166 @@
+"""Writes outcomes back, in batches: by size, or when the first of a batch has waited long enough."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import msgspec
+import psycopg
+
+from millpond.clock import monotonic
+from millpond.errors import DatabaseUnreachable
+from millpond.events import JobsSettled, Observe
+from millpond.execution import Attempt
+from millpond.job import JobId
+from millpond.outcome import Outcome, Settlement, settlement
+from millpond.retry import proportional_jitter
+from millpond.settings import WorkerSettings
+from millpond.store import claims
+from millpond.store.link import Link
+from millpond.worker.patience import Patience
+
+logger = logging.getLogger(__name__)
+
+_BATCHES_IN_MEMORY = 10
+"""Outcomes that wait in memory, in full batches, before claiming stops: the bound during an outage."""
+
+_LAST_TRIES = 5.0
+"""Seconds that a finishing settler goes on trying while the database does not answer."""
+
+
+class Settler:
+    """Takes outcomes from the pool and moves the rows. Nothing it was given is forgotten while the lease holds."""
+
+    def __init__(
+        self, link: Link, settings: WorkerSettings, worker_id: UUID, *, on_written: Callable[[], None], observe: Observe
+    ) -> None:
+        """`on_written` is called after each batch: there is room for more."""
+        self._link = link
+        self._settings = settings
+        self._worker = str(worker_id)
+        self._on_written = on_written
+        self._observe = observe
+        self._patience = Patience("settler", observe)
+        self._pending: list[Settlement] = []
+        self._completed_in_place: set[int] = set()
+        self._news = asyncio.Event()
+        self._writing = 0
+        self._taken = 0
+        self._given_up = False
+        self._finishing_since: float | None = None
+
+    @property
+    def taken(self) -> int:
+        """Outcomes taken since the start: how much work the pool has finished."""
+        return self._taken
+
+    @property
+    def waiting(self) -> int:
+        """Outcomes not yet written."""
+        return len(self._pending) + self._writing
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should be claimed until some are written."""
+        return self.waiting >= _BATCHES_IN_MEMORY * self._settings.settle_size
+
+    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Take the outcome of an attempt. Never blocks: it is the end of the pool's callback."""
+        self._taken += 1
+        if self._given_up:
+            return
+        if attempt.completed_in_place:
+            self._completed_in_place.add(attempt.job.id)
+        self._pending.append(settlement(attempt.job, outcome, backoff=self._backoff, worker=self._worker))
+        if len(self._pending) in (1, self._settings.settle_size):
+            self._news.set()
+
+    def give_up(self) -> None:
+        """Forget what is not written, and what still comes: the lease is over, and the rows are not ours to move."""
+        if self.waiting:
+            logger.warning("%d outcomes are dropped with the lease; their jobs run again.", self.waiting)
+        self._given_up = True
+        self._pending.clear()
+        self._news.set()
+
+    def finish(self) -> None:
+        """Write what is left, then end."""
+        self._finishing_since = monotonic()
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write batches as they come due."""
+        while await self._due():
+            batch = self._pending[: self._settings.settle_size]
+            del self._pending[: len(batch)]
+            self._writing = len(batch)
+            await self._write(batch)
+            self._writing = 0
+            self._on_written()
+
+    async def _due(self) -> bool:
+        """Wait until a batch should be written; False when finishing and nothing is left."""
+        while not self._pending:
+            if self._finishing_since is not None:
+                return False
+            self._news.clear()
+            await self._news.wait()
+        if len(self._pending) < self._settings.settle_size and self._finishing_since is None:
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.settle_interval):
+                    await self._news.wait()
+        return True
+
+    async def _write(self, batch: Sequence[Settlement]) -> None:
+        """Write a batch, again and again if need be. Which rows had moved already is known only of a first try."""
+        while True:
+            started = monotonic()
+            first_try = self._patience.failures == 0
+            try:
+                stale = await self._link.run(claims.settle(self._settings.schema, batch))
+            except (psycopg.DataError, psycopg.IntegrityError) as error:
+                await self._isolate(batch, error)
+                return
+            except (DatabaseUnreachable, psycopg.Error) as error:
+                if self._given_up or self._out_of_tries():
+                    logger.error("%d outcomes could not be written; their jobs run again.", len(batch))  # noqa: TRY400
+                    return
+                await self._patience.failed(error)
+            else:
+                self._patience.succeeded()
+                self._announce(batch, stale if first_try else [], monotonic() - started)
+                return
+
+    async def _isolate(self, batch: Sequence[Settlement], error: psycopg.Error) -> None:
+        """One outcome of the batch cannot be stored: find it by halving, so that the others are."""
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await self._write(batch[:middle])
+            await self._write(batch[middle:])
+        elif batch[0].error is not None:
+            logger.error("The error of job %d could not be stored: %s", batch[0].id, error)
+            substitute: dict[str, object] = {"type": "Unstorable", "message": "The error could not be stored."}
+            await self._write([msgspec.structs.replace(batch[0], error=substitute)])
+        else:
+            logger.error("The outcome of job %d could not be stored: %s", batch[0].id, error)
+
+    def _announce(self, batch: Sequence[Settlement], unmoved: Sequence[JobId], seconds: float) -> None:
+        in_place = self._completed_in_place
+        stale = [job_id for job_id in unmoved if job_id not in in_place]
+        if in_place:
+            in_place.difference_update(outcome.id for outcome in batch)
+        if stale:
+            logger.warning("%d outcomes came too late, their claims were lost: jobs %s", len(stale), stale[:10])
+        self._observe(JobsSettled(Counter(outcome.state for outcome in batch), len(stale), seconds))
+
+    def _out_of_tries(self) -> bool:
+        return self._finishing_since is not None and monotonic() - self._finishing_since > _LAST_TRIES
+
+    def _backoff(self, attempt: int) -> float:
+        return proportional_jitter(attempt, self._settings.base_backoff, self._settings.max_backoff)

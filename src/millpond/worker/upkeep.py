@@ -1,0 +1,134 @@
+"""Keeps the table honest: promotes what is due, takes back what dead workers held, names what nobody here can run.
+
+There is no leader. Each worker does all of it; SKIP LOCKED makes an overlap harmless, and a duty's row in the database
+says when its next turn is, so that many workers do the reaping once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+import psycopg
+
+from millpond.clock import monotonic
+from millpond.errors import DatabaseUnreachable
+from millpond.events import JobsPromoted, JobsReaped, JobsUnclaimable, Observe
+from millpond.job import JobState
+from millpond.settings import WorkerSettings
+from millpond.store import upkeep
+from millpond.store.link import Link
+from millpond.store.upkeep import Reaped
+from millpond.worker.bell import Bell
+from millpond.worker.patience import Patience
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 1_000
+"""Rows that one statement of upkeep moves at most: its locks are short."""
+
+_BREATH = 0.02
+"""Seconds between two promotions: a flood of wake-ups is one wake-up, and a due job starts within this time."""
+
+_LOOK_FOR_UNCLAIMABLE_EVERY = 10.0
+"""Seconds."""
+
+
+class Upkeep:
+    """One service for all that is due now and then."""
+
+    def __init__(
+        self, link: Link, settings: WorkerSettings, executors: list[str], *, bell: Bell, observe: Observe
+    ) -> None:
+        """`bell` is rung when a job may have been scheduled: the next due moment is asked for anew."""
+        self._link = link
+        self._settings = settings
+        self._executors = executors
+        self._bell = bell
+        self._observe = observe
+        self._patience = Patience("upkeep", observe)
+        self._reap_every = max(1.0, settings.stale_timeout / 2)
+        self._reap_at = monotonic()
+        self._look_at = monotonic()
+        self._unclaimable: dict[str, dict[str, int]] = {}
+
+    async def run(self) -> None:
+        """Do what is due; sleep until the next moment that something is."""
+        try:
+            while True:
+                try:
+                    wait = await self._round()
+                    self._patience.succeeded()
+                except (DatabaseUnreachable, psycopg.Error) as error:
+                    await self._patience.failed(error)
+                else:
+                    await asyncio.sleep(_BREATH)
+                    await self._bell.wait(max(0.0, wait - _BREATH))
+        finally:
+            await self._link.close()
+
+    async def _round(self) -> float:
+        """One round of every duty; the seconds until the next."""
+        wait = await self._promote()
+        now = monotonic()
+        if now >= self._reap_at:
+            self._reap_at = now + self._reap_every
+            await self._reap()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_FOR_UNCLAIMABLE_EVERY
+            for queue in self._settings.queues:
+                await self._look_for_unclaimable(queue)
+        return wait
+
+    async def _promote(self) -> float:
+        """Make due jobs available; the seconds until the next is due, at most poll_interval."""
+        while True:
+            promotion = await self._link.run(upkeep.promote(self._settings.schema, size=_BATCH))
+            if promotion.promoted:
+                self._observe(JobsPromoted(promotion.promoted))
+            if promotion.promoted < _BATCH:
+                break
+        return min(self._settings.poll_interval, promotion.next_due or self._settings.poll_interval)
+
+    async def _reap(self) -> None:
+        """Bury silent workers and take back what they held, when it is this worker's turn."""
+        schema = self._settings.schema
+        async with self._link.transaction() as link:
+            if not await link.run(upkeep.take_duty(schema, "reap", every=self._reap_every)):
+                return
+            for worker_id, name in await link.run(upkeep.bury(schema)):
+                logger.warning("Worker %s (%s) was silent for longer than its lease; its jobs are taken back.",
+                               worker_id, name)
+        while True:
+            reaped = await self._link.run(upkeep.reap(schema, size=_BATCH))
+            self._announce(reaped)
+            if len(reaped) < _BATCH:
+                break
+
+    def _announce(self, reaped: list[Reaped]) -> None:
+        if not reaped:
+            return
+        states = Counter(job.state for job in reaped)
+        available, discarded = states[JobState.AVAILABLE], states[JobState.DISCARDED]
+        logger.warning("Took back %d jobs of lost workers: %d run again, %d are discarded after their last attempt.",
+                       len(reaped), available, discarded)
+        self._observe(JobsReaped(available=available, discarded=discarded))
+
+    async def _look_for_unclaimable(self, queue: str) -> None:
+        """Name the executor keys that wait in this queue and are not registered here. They wait for a worker that has them."""
+        seen: Counter[str] = Counter()
+        cursor: str | None = ""
+        while cursor is not None:
+            found = await self._link.run(
+                upkeep.unclaimable(self._settings.schema, queue=queue, executors=self._executors, cursor=cursor)
+            )
+            seen.update(found.seen)
+            cursor = found.cursor
+        before = self._unclaimable.get(queue, {})
+        if seen or before:
+            self._observe(JobsUnclaimable(queue, dict(seen)))
+        if new := sorted(seen.keys() - before.keys()):
+            logger.warning("Jobs wait in queue %r for executors that this worker does not have: %s.",
+                           queue, ", ".join(map(repr, new)))
+        self._unclaimable[queue] = dict(seen)

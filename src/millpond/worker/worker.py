@@ -1,0 +1,230 @@
+"""The worker: wires the rooms, and says in which order they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import psycopg
+
+from millpond.errors import DatabaseUnreachable, MillpondError
+from millpond.events import Event, LeaseLost, Observe, WorkerRegistered, ignore
+from millpond.registry import ExecutorRegistry
+from millpond.settings import WorkerSettings
+from millpond.store.completion import completer
+from millpond.store.database import check_async
+from millpond.store.link import Link
+from millpond.tenancy.pool import TenantPool
+from millpond.worker.bell import Bell
+from millpond.worker.claimer import Claimer
+from millpond.worker.lease import Lease, LeaseOver
+from millpond.worker.listener import Listener
+from millpond.worker.patience import Patience
+from millpond.worker.registration import Registration, registered, worker_name
+from millpond.worker.services import background, finishing
+from millpond.worker.settler import Settler
+from millpond.worker.upkeep import Upkeep
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Runs the jobs of one schema in this process: `await worker.run()`, or `async with worker:` beside an application.
+
+    `stop()` lets running jobs end within the grace (`settings.pool.graceful_timeout`); jobs that were claimed but not
+    started go back untouched. `hurry()` ends the grace: what still runs is cancelled and goes back, uncharged.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        registry: ExecutorRegistry,
+        *,
+        settings: WorkerSettings | None = None,
+        observe: Observe = ignore,
+    ) -> None:
+        """`dsn` is a conninfo, a URI or an SQLAlchemy URL. The executors are those that are registered by now."""
+        self._dsn = dsn
+        self._settings = settings or WorkerSettings()
+        self._executors = {key: registry.get(key) for key in sorted(registry.keys())}
+        self._observer = observe
+        self._stopping = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._news = Bell()
+        self._pool: TenantPool | None = None
+        self._hurried = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: asyncio.Future[None] | None = None
+        if not self._executors:
+            raise MillpondError("The registry is empty: register an executor before making a worker of it.")
+        _warn_of_multiplied_attempts(self._settings)
+
+    async def run(self) -> None:
+        """Work until stopped, or until all is done (`settings.exit_when_done`).
+
+        Raises DatabaseUnreachable, DatabaseUnsuitable or SchemaMismatch when the database cannot be used at the
+        start; afterwards an outage is waited for.
+        """
+        self._loop = asyncio.get_running_loop()
+        patience = Patience("registration", self._observe)
+        async with self._link("registration") as link:
+            await self._check(link)
+            while not self._stopping.is_set():
+                try:
+                    async with registered(link, self._settings, self._executors) as registration:
+                        patience.succeeded()
+                        await self._serve(registration)
+                        if not registration.exhausted:
+                            return
+                except* LeaseOver as over:
+                    logger.error("%s What it held is cancelled; it registers anew.", over.exceptions[0])  # noqa: TRY400
+                except* (DatabaseUnreachable, psycopg.Error) as outage:
+                    await patience.failed(_first(outage))
+
+    async def ready(self) -> None:
+        """Wait until the worker is registered and claims."""
+        await self._ready.wait()
+
+    async def finished(self) -> None:
+        """Wait until a worker that was started with `async with` has ended. Raises what ended it."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    def stop(self) -> None:
+        """Claim no more, let running jobs end within the grace, write everything, end. From any thread; repeatable."""
+        self._on_loop(self._stop)
+
+    def hurry(self) -> None:
+        """Stop, and end the grace now. From any thread; repeatable."""
+        self._on_loop(self._hurry)
+
+    async def __aenter__(self) -> Self:
+        """Start, and wait until it claims. Raises as `run` does."""
+        self._running = asyncio.ensure_future(self.run())
+        self._running.add_done_callback(_log_failure)
+        ready = asyncio.ensure_future(self.ready())
+        await asyncio.wait({self._running, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._running.done():
+            self._running.result()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._running is not None:
+            await self._running
+
+    async def _serve(self, registration: Registration) -> None:
+        """Claim, run and settle under one registration. The order of nesting is the order of stopping, inside out."""
+        async with contextlib.AsyncExitStack() as links:
+            settings = self._settings
+            due = Bell()
+            self._pool = pool = TenantPool(settings.pool)
+            settler = Settler(
+                await links.enter_async_context(self._link("settler")),
+                settings,
+                registration.worker_id,
+                on_written=lambda: claimer.work_was_done(),
+                observe=self._observe,
+            )
+            claimer = Claimer(
+                await links.enter_async_context(self._link("claimer")),
+                settings,
+                registration,
+                self._executors,
+                pool=pool,
+                settler=settler,
+                bell=self._news,
+                complete_in=completer(settings.schema),
+                observe=self._observe,
+            )
+
+            def give_up(reason: str) -> None:
+                """The lease is over: nothing held under it may be finished, and nothing of it written."""
+                self._observe(LeaseLost(registration.worker_id, reason))
+                settler.give_up()
+                pool.hurry()
+
+            upkeep = Upkeep(self._link("upkeep"), settings, list(self._executors), bell=due, observe=self._observe)
+            async with (
+                background(Lease(self._dsn, registration, settings, on_over=give_up)),  # beats while jobs drain
+                finishing(settler),  # writes until the last outcome is in
+                pool,  # drains; hands back what has not started
+                background(upkeep, *self._listeners(due)),
+            ):
+                if self._hurried:
+                    pool.hurry()
+                self._observe(WorkerRegistered(registration.worker_id, worker_name()))
+                logger.info(
+                    "Worker %s serves %s in queues %s; its lease is %g s.",
+                    registration.worker_id, ", ".join(self._executors), ", ".join(settings.queues),
+                    settings.stale_timeout,
+                )
+                self._ready.set()
+                await claimer.run(until=self._stopping)  # stops first: no new water
+
+    def _link(self, role: str) -> Link:
+        return Link(self._dsn, role=role, timeout=self._settings.statement_timeout)
+
+    def _listeners(self, due: Bell) -> list[Listener]:
+        if not self._settings.listen:
+            return []
+        dsn = self._settings.listen_dsn or self._dsn
+        link = Link(dsn, role="listener", timeout=self._settings.statement_timeout)
+        return [Listener(link, self._settings.schema, (self._news, due), observe=self._observe)]
+
+    async def _check(self, link: Link) -> None:
+        async with link.answering() as connection:
+            await check_async(connection, self._settings.schema)
+
+    def _observe(self, event: Event) -> None:
+        try:
+            self._observer(event)
+        except Exception:
+            logger.exception("An observer failed on %r; nothing else changes.", event)
+
+    def _on_loop(self, callback: Callable[[], None]) -> None:
+        if self._loop is None:
+            callback()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped already
+            self._loop.call_soon_threadsafe(callback)
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._news.ring()
+
+    def _hurry(self) -> None:
+        self._hurried = True
+        self._stop()
+        if self._pool is not None:
+            self._pool.hurry()
+
+
+def _warn_of_multiplied_attempts(settings: WorkerSettings) -> None:
+    attempts = settings.pool.retry_policy.attempts.count
+    if attempts != 1:
+        logger.warning(
+            "retry_policy.attempts.count is %d: the pool runs up to %d times what the store counts as one attempt. "
+            "Set it to 1 to leave retries to the store.", attempts, attempts,
+        )
+
+
+def _log_failure(running: asyncio.Future[None]) -> None:
+    if not running.cancelled() and (error := running.exception()) is not None:
+        logger.critical("The worker has ended by an error: %s", error)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> Exception:
+    """The first single error of a group of groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Exception)
+    return error
