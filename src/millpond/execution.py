@@ -5,7 +5,6 @@ This room knows no database: what completes a job in the user's own transaction 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -98,5 +97,3 @@ class Attempt:
 
     def __call__(self, signals: Signals) -> object:
         return self.executor.call(JobContext(self, signals), self.executor.decode(self.job.args))
-
-

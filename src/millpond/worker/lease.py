@@ -33,7 +33,9 @@ class LeaseOver(Exception):
 class Lease:
     """The service that keeps a registration alive. Its `run` ends in LeaseOver, or never."""
 
-    def __init__(self, dsn: str, registration: Registration, settings: WorkerSettings, *, on_over: Callable[[str], None]):
+    def __init__(
+        self, dsn: str, registration: Registration, settings: WorkerSettings, *, on_over: Callable[[str], None]
+    ) -> None:
         """`on_over` is called on the event loop with the reason, before LeaseOver is raised: to drop what runs."""
         self._conninfo = conninfo(dsn, role="lease")
         self._registration = registration

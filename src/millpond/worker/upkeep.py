@@ -98,8 +98,9 @@ class Upkeep:
             if not await link.run(upkeep.take_duty(schema, "reap", every=self._reap_every)):
                 return
             for worker_id, name in await link.run(upkeep.bury(schema)):
-                logger.warning("Worker %s (%s) was silent for longer than its lease; its jobs are taken back.",
-                               worker_id, name)
+                logger.warning(
+                    "Worker %s (%s) was silent for longer than its lease; its jobs are taken back.", worker_id, name
+                )
         while True:
             reaped = await self._link.run(upkeep.reap(schema, size=_BATCH))
             self._announce(reaped)
@@ -111,12 +112,16 @@ class Upkeep:
             return
         states = Counter(job.state for job in reaped)
         available, discarded = states[JobState.AVAILABLE], states[JobState.DISCARDED]
-        logger.warning("Took back %d jobs of lost workers: %d run again, %d are discarded after their last attempt.",
-                       len(reaped), available, discarded)
+        logger.warning(
+            "Took back %d jobs of lost workers: %d run again, %d are discarded after their last attempt.",
+            len(reaped),
+            available,
+            discarded,
+        )
         self._observe(JobsReaped(available=available, discarded=discarded))
 
     async def _look_for_unclaimable(self, queue: str) -> None:
-        """Name the executor keys that wait in this queue and are not registered here. They wait for a worker that has them."""
+        """Name the executor keys that wait in this queue and are not registered here: they need another worker."""
         seen: Counter[str] = Counter()
         cursor: str | None = ""
         while cursor is not None:
@@ -129,6 +134,9 @@ class Upkeep:
         if seen or before:
             self._observe(JobsUnclaimable(queue, dict(seen)))
         if new := sorted(seen.keys() - before.keys()):
-            logger.warning("Jobs wait in queue %r for executors that this worker does not have: %s.",
-                           queue, ", ".join(map(repr, new)))
+            logger.warning(
+                "Jobs wait in queue %r for executors that this worker does not have: %s.",
+                queue,
+                ", ".join(map(repr, new)),
+            )
         self._unclaimable[queue] = dict(seen)

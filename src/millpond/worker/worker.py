@@ -163,7 +163,9 @@ class Worker:
                 self._observe(WorkerRegistered(registration.worker_id, worker_name()))
                 logger.info(
                     "Worker %s serves %s in queues %s; its lease is %g s.",
-                    registration.worker_id, ", ".join(self._executors), ", ".join(settings.queues),
+                    registration.worker_id,
+                    ", ".join(self._executors),
+                    ", ".join(settings.queues),
                     settings.stale_timeout,
                 )
                 self._ready.set()
@@ -212,7 +214,9 @@ def _warn_of_multiplied_attempts(settings: WorkerSettings) -> None:
     if attempts != 1:
         logger.warning(
             "retry_policy.attempts.count is %d: the pool runs up to %d times what the store counts as one attempt. "
-            "Set it to 1 to leave retries to the store.", attempts, attempts,
+            "Set it to 1 to leave retries to the store.",
+            attempts,
+            attempts,
         )
 
 
