@@ -15,7 +15,7 @@ from millpond.errors import DatabaseUnreachable, MillpondError
 from millpond.events import Event, LeaseLost, Observe, WorkerRegistered, ignore
 from millpond.registry import ExecutorRegistry
 from millpond.settings import WorkerSettings
-from millpond.store.completion import completer
+from millpond.store.completion import Completer
 from millpond.store.database import check_async
 from millpond.store.link import Link
 from millpond.tenancy.pool import TenantPool
@@ -141,7 +141,7 @@ class Worker:
                 pool=pool,
                 settler=settler,
                 bell=self._news,
-                complete_in=completer(settings.schema),
+                complete_in=Completer(settings.schema),
                 observe=self._observe,
             )
 

@@ -111,3 +111,4 @@ SELECT
     claimed.id, claimed.tenant_id, claimed.executor, claimed.args::text, claimed.attempt, claimed.max_attempts,
     claimed.priority, claimed.scheduled_at, claimed.timeout, claimed.metadata::text
 FROM claimed
+ORDER BY priority NULLS FIRST, scheduled_at, id
