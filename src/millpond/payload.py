@@ -75,7 +75,7 @@ def checked_name(field: str, value: object) -> str:
         raise InvalidJob(field, value, f"must have 1 to {MAX_NAME} characters, not {len(value):,}.")
     if (fault := fault_of_text(value)) is not None:
         raise InvalidJob(field, value, fault)
-    return value
+    return str.__str__(value)  # the text itself, of an enum's member or another subclass
 
 
 def fault_of_text(text: str) -> str | None:

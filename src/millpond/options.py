@@ -1,0 +1,138 @@
+"""What application code may say of a job, on its args class and at the call; checked, and made into a NewJob. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypedDict, TypeVar, Unpack
+
+from millpond.errors import InvalidJob
+from millpond.job import NewJob
+from millpond.payload import SPEC, ArgsSpec, checked_name, encode, fault_of_text, find_spec, spec_of
+from millpond.settings import MAX_SECONDS
+
+C = TypeVar("C", bound=type)
+
+MAX_METADATA_BYTES: Final = 16_384
+"""Keys and values of one job's metadata, together."""
+
+
+class ArgsOptions(TypedDict, total=False):
+    """What an args class may say of all its jobs; the call may say otherwise."""
+
+    queue: str
+    """1 to 255 characters; "default" unless said."""
+    priority: int
+    """1 to 32,767, and 1 is first; 100 unless said. It orders a tenant's own jobs only."""
+    max_attempts: int
+    """1 to 32,767; 25 unless said."""
+    timeout: float | timedelta | None
+    """Seconds that one attempt may take; the executor's, else the worker's, unless said."""
+
+
+class JobOptions(ArgsOptions, total=False):
+    """What the call may say of a job. None is as if it were not said."""
+
+    executor: str | None
+    """The executor key, for args whose class does not tell."""
+    scheduled_at: datetime | None
+    """The moment from which the job may run; aware. One that has passed is as good as none."""
+    delay: float | timedelta | None
+    """Seconds from the database's now, instead of scheduled_at; at most ten years."""
+    metadata: Mapping[str, str] | None
+    """Texts to travel with the job, at most 16 KiB in all."""
+
+
+def args(executor: str, **options: Unpack[ArgsOptions]) -> Callable[[C], C]:
+    """Decorate a dataclass, pydantic model or msgspec Struct with the key of its executor, and options for its jobs.
+
+    Raises InvalidJob when the key or an option is out of bounds.
+    """
+    spec = ArgsSpec(checked_name("executor", executor), _checked(options))
+
+    def note(kind: C) -> C:
+        setattr(kind, SPEC, spec)
+        return kind
+
+    return note
+
+
+def new_job(args: object, *, tenant: str, options: JobOptions, max_args_bytes: int) -> NewJob:
+    """The job as asked for: args encoded, options checked. Raises InvalidJob, InvalidArgs, ArgsTooLarge."""
+    asked = _checked(options)
+    if (spec := find_spec(type(args))) is not None:
+        asked = {"executor": spec.executor, **spec.defaults, **asked}
+    elif "executor" not in asked:
+        spec_of(type(args))  # says what is missing
+    if "delay" in asked and "scheduled_at" in asked:
+        raise InvalidJob("delay", asked["delay"], "says when to run, and so does scheduled_at; give one of them.")
+    return NewJob(args=encode(args, max_bytes=max_args_bytes), tenant_id=checked_name("tenant", tenant), **asked)
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say something, in their final form: by their field in NewJob."""
+    return {name: _check_of(name)(name, value) for name, value in options.items() if value is not None}
+
+
+def _check_of(name: str) -> Callable[[str, object], object]:
+    try:
+        return _CHECKS[name]
+    except KeyError:
+        raise TypeError(f"{name!r} is not an option of a job; these are: {', '.join(_CHECKS)}.") from None
+
+
+def _whole(field: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SMALL:
+        raise InvalidJob(field, value, f"must be a whole number from 1 to {_MAX_SMALL:,}.")
+    return int(value)
+
+
+def _seconds(field: str, value: object, *, at_least: float) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not at_least <= seconds <= MAX_SECONDS:
+        raise InvalidJob(field, value, f"must be a timedelta, or seconds, from {at_least:g} to {MAX_SECONDS:,.0f}.")
+    return float(seconds)
+
+
+def _moment(field: str, value: object) -> datetime:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidJob(field, value, "must be a datetime with a time zone: datetime.now(UTC), for one.")
+    try:
+        moment = value.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidJob(field, value, "must stay within the years 1 to 9999 in UTC.") from error
+    return datetime.combine(moment.date(), moment.time(), UTC)  # a plain datetime, whatever subclass came in
+
+
+def _metadata(field: str, value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise InvalidJob(field, value, "must be a mapping of texts to texts.")
+    plain = {_metadata_text(field, key): _metadata_text(f"{field}[{key!r}]", text) for key, text in value.items()}
+    size = sum(len(key.encode()) + len(text.encode()) for key, text in plain.items())
+    if size > MAX_METADATA_BYTES:
+        raise InvalidJob(field, value, f"takes {size:,} bytes; the limit is {MAX_METADATA_BYTES:,}. Use args instead.")
+    return plain
+
+
+def _metadata_text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidJob(field, value, f"must be a text, not {type(value).__qualname__}.")
+    if (fault := fault_of_text(value)) is not None:
+        raise InvalidJob(field, value, fault)
+    return str.__str__(value)
+
+
+_MAX_SMALL: Final = 32_767
+"""The largest smallint: what the column of priorities holds."""
+
+_CHECKS: Final[Mapping[str, Callable[[str, object], object]]] = {
+    "executor": checked_name,
+    "queue": checked_name,
+    "priority": _whole,
+    "max_attempts": _whole,
+    "scheduled_at": _moment,
+    "delay": partial(_seconds, at_least=0.0),
+    "timeout": partial(_seconds, at_least=0.001),
+    "metadata": _metadata,
+}
