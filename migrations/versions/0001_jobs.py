@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from millpond.store.ddl import in_schema
+from millpond.store.ddl import create_schema, drop_schema, in_schema, this_schema
 
 revision = "millpond_0001"
 down_revision: str | None = None
@@ -91,9 +91,20 @@ UP = (
     """
     INSERT INTO {schema}.duties (name) VALUES ('reap')
     """,
+    # check: whether this schema and a worker's code fit.
+    """
+    CREATE TABLE {schema}.revision (
+        number integer PRIMARY KEY,
+        serves integer NOT NULL
+    )
+    """,
+    """
+    INSERT INTO {schema}.revision (number, serves) VALUES (1, 1)
+    """,
 )
 
 DOWN = (
+    "DROP TABLE {schema}.revision",
     "DROP TABLE {schema}.duties",
     "DROP TABLE {schema}.workers",
     "DROP TABLE {schema}.jobs",
@@ -101,6 +112,7 @@ DOWN = (
 
 
 def upgrade() -> None:
+    op.execute(create_schema(this_schema()))
     for statement in UP:
         op.execute(in_schema(statement))
 
@@ -108,3 +120,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     for statement in DOWN:
         op.execute(in_schema(statement))
+    op.execute(drop_schema(this_schema()))

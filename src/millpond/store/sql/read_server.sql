@@ -1,0 +1,7 @@
+-- What the server is like, and whether this schema is migrated at all; readable by every role.
+SELECT
+    current_setting('server_version_num')::integer AS version,
+    pg_encoding_to_char(encoding) AS encoding,
+    to_regclass(quote_ident({schema_name}::text) || '.revision') IS NOT NULL AS migrated
+FROM pg_catalog.pg_database
+WHERE datname = current_database()
