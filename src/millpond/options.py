@@ -49,7 +49,8 @@ def args(executor: str, **options: Unpack[ArgsOptions]) -> Callable[[C], C]:
 
     Raises InvalidJob when the key or an option is out of bounds.
     """
-    spec = ArgsSpec(checked_name("executor", executor), _checked(options))
+    key = checked_name("executor", executor)
+    spec = ArgsSpec(key, {"executor": key, **_checked(options)})
 
     def note(kind: C) -> C:
         setattr(kind, SPEC, spec)
@@ -60,9 +61,9 @@ def args(executor: str, **options: Unpack[ArgsOptions]) -> Callable[[C], C]:
 
 def new_job(args: object, *, tenant: str, options: JobOptions, max_args_bytes: int) -> NewJob:
     """The job as asked for: args encoded, options checked. Raises InvalidJob, InvalidArgs, ArgsTooLarge."""
-    asked = _checked(options)
+    asked = _checked(options) if options else {}
     if (spec := find_spec(type(args))) is not None:
-        asked = {"executor": spec.executor, **spec.defaults, **asked}
+        asked = {**spec.defaults, **asked}
     elif "executor" not in asked:
         spec_of(type(args))  # says what is missing
     if "delay" in asked and "scheduled_at" in asked:

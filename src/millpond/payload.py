@@ -49,7 +49,7 @@ class ArgsSpec:
     executor: str
     """The key of the executor of such jobs."""
     defaults: Mapping[str, Any]
-    """Options of such jobs, checked, by their field in NewJob; the call may override each."""
+    """The executor and the options of such jobs, checked, by their field in NewJob; the call may override each."""
 
 
 def find_spec(kind: type) -> ArgsSpec | None:
@@ -106,7 +106,8 @@ def encode(args: object, *, max_bytes: int = DEFAULT_MAX_ARGS_BYTES) -> msgspec.
     written = _written(args)
     if len(written) > max_bytes:
         raise ArgsTooLarge(len(written), max_bytes)
-    if _deeper_than(MAX_DEPTH, written):
+    # No more brackets than levels, no need to look closer.
+    if written.count(b"{") + written.count(b"[") > MAX_DEPTH and _deeper_than(MAX_DEPTH, written):
         raise InvalidArgs("args", _TOO_DEEP)
     read = _read_back(written)
     if b"\\u0000" in written:
@@ -175,8 +176,6 @@ _ALL_BUT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 def _deeper_than(levels: int, written: bytes) -> bool:
     """Whether lists and objects are nested deeper than this."""
-    if written.count(b"{") + written.count(b"[") <= levels:
-        return False
     brackets = _STRING.sub(b"", written).translate(_ONE_KIND_OF_BRACKET, _ALL_BUT_BRACKETS)
     for _ in range(levels):
         brackets = brackets.replace(b"[]", b"")  # takes the innermost level away, everywhere
