@@ -35,14 +35,19 @@ class Way:
     """One open connection, and the client for it."""
 
     conn: Any
-    enqueue_many: Callable[[Sequence[NewJob]], list[JobId]]
+    client: Client | AsyncClient
+    send: Callable[[Any, Sequence[NewJob]], list[JobId]]
+    """Enqueue through this connection, by a client of the same kind."""
     execute: Callable[[str], object]
     """Run a statement of the application's own."""
     commit: Callable[[], object]
     rollback: Callable[[], object]
     savepoint: Callable[[], AbstractContextManager[object]]
     """A nested transaction, which an error in its body rolls back."""
-    client: Client | AsyncClient
+
+    def enqueue_many(self, jobs: Sequence[NewJob]) -> list[JobId]:
+        """Enqueue these jobs, in this order."""
+        return self.send(self.client, jobs)
 
     def enqueue(self, args: object = None, *, tenant: str = "t", **options: Any) -> JobId:
         """Enqueue one job of the executor `work`."""
@@ -64,7 +69,7 @@ def _way(name: str) -> Callable[[Opener], Opener]:
 
 
 def _sync(client: Client, conn: Any, **parts: Any) -> Way:
-    return Way(conn=conn, client=client, enqueue_many=lambda jobs: client.enqueue_many(conn, jobs), **parts)
+    return Way(conn=conn, client=client, send=lambda by, jobs: by.enqueue_many(conn, jobs), **parts)
 
 
 # ── synchronous ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,7 +209,7 @@ def _async(client: AsyncClient, run: Run, conn: Any, *, savepoint: Callable[[], 
     return Way(
         conn=conn,
         client=client,
-        enqueue_many=lambda jobs: run(client.enqueue_many(conn, jobs)),
+        send=lambda by, jobs: run(by.enqueue_many(conn, jobs)),
         savepoint=lambda: _stepped(run, savepoint()),
         **{name: _on(run, part) for name, part in parts.items()},
     )
@@ -281,7 +286,7 @@ def _sqlalchemy_run_sync(driver: str) -> AsyncOpener:
             yield Way(
                 conn=session.sync_session,
                 client=inner,
-                enqueue_many=lambda jobs: run(session.run_sync(inner.enqueue_many, jobs)),
+                send=lambda by, jobs: run(session.run_sync(by.enqueue_many, jobs)),
                 execute=lambda statement: run(session.execute(text(statement))),
                 commit=lambda: run(session.commit()),
                 rollback=lambda: run(session.rollback()),
