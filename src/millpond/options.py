@@ -109,7 +109,7 @@ def _moment(field: str, value: object) -> datetime:
 def _metadata(field: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InvalidJob(field, value, "must be a mapping of texts to texts.")
-    plain = {_metadata_text(field, key): _metadata_text(f"{field}[{key!r}]", text) for key, text in value.items()}
+    plain = {_metadata_text(field, key): _metadata_text(field, text) for key, text in value.items()}
     size = sum(len(key.encode()) + len(text.encode()) for key, text in plain.items())
     if size > MAX_METADATA_BYTES:
         raise InvalidJob(field, value, f"takes {size:,} bytes; the limit is {MAX_METADATA_BYTES:,}. Use args instead.")

@@ -152,7 +152,7 @@ def _simpler(value: object) -> object:
     match value:
         case str():
             return str.__str__(value)
-        case int():
+        case int() if not isinstance(value, bool):  # a bool comes here as a key only
             return int(value)
         case float():
             return float(value)
@@ -299,7 +299,7 @@ def _reader(annotation: Any) -> Decoder:
         told = msgspec.inspect.type_info(annotation)
     except Exception as error:
         raise InvalidExecutor(f"args are annotated {annotation!r}, which cannot be decoded: {error}") from error
-    if isinstance(told, msgspec.inspect.CustomType) and not issubclass(told.cls, str | int | float | datetime):
+    if isinstance(told, msgspec.inspect.CustomType) and not _revivable(told.cls):
         raise InvalidExecutor(
             f"args are annotated {annotation!r}, which cannot be decoded from JSON: "
             "use a dataclass, a pydantic model, a msgspec Struct, a TypedDict or a dict."
@@ -323,11 +323,15 @@ def _revived(kind: type[Any], value: Any) -> object:
     """The reverse of _simpler: an instance of a class that msgspec does not know, from what JSON has of it."""
     if (validator := getattr(kind, "__pydantic_validator__", None)) is not None:
         return _validated(validator, _ENCODER.encode(value))
-    if issubclass(kind, datetime):
-        return kind.fromisoformat(value)
-    if issubclass(kind, str | int | float):
-        return kind(value)
-    raise TypeError(f"{kind.__qualname__} cannot be decoded from JSON")
+    if not _revivable(kind):
+        raise TypeError(f"{kind.__qualname__} cannot be decoded from JSON")
+    if kind is object:
+        return value
+    return kind.fromisoformat(value) if issubclass(kind, datetime) else kind(value)
+
+
+def _revivable(kind: type[Any]) -> bool:
+    return kind is object or issubclass(kind, str | int | float | datetime)
 
 
 def _located(error: Exception) -> _Fault:
