@@ -13,8 +13,9 @@ from alembic.util import CommandError
 from sqlalchemy import Connection
 
 from millpond.errors import MillpondError
-from millpond.store.ddl import create_schema, schema_of
-from millpond.store.migrations import DSN, run_online
+from millpond.store.ddl import create_schema, drop_schema, drop_version_table, schema_of
+from millpond.store.migrations import DSN
+from millpond.store.migrator import migrate
 
 config = context.config
 schema = schema_of(config)
@@ -34,9 +35,13 @@ def run_offline() -> None:
         literal_binds=True,
         dialect_opts={"paramstyle": "named"},
     )
-    context.execute(create_schema(schema))
+    if not context.get_starting_revision_argument():
+        context.execute(create_schema(schema))
     with context.begin_transaction():
         context.run_migrations()
+    if not context.get_revision_argument():
+        context.execute(drop_version_table(schema))
+        context.execute(drop_schema(schema))
 
 
 def dsn() -> str:
@@ -52,7 +57,7 @@ def main() -> None:
     if context.is_offline_mode():
         run_offline()
     else:
-        run_online(dsn(), schema, run)
+        migrate(dsn(), schema, run)
 
 
 try:

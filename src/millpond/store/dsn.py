@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy.engine import make_url
@@ -9,7 +11,7 @@ from sqlalchemy.exc import ArgumentError
 
 from millpond.errors import SettingsError
 
-ACCEPTED = (
+ACCEPTED: Final = (
     "must be a conninfo (host=… dbname=…), a URI (postgresql://user@host/dbname) or an SQLAlchemy URL "
     "(postgresql+psycopg://user@host/dbname)."
 )
@@ -22,15 +24,20 @@ class _Hidden:
         return "(not shown)"
 
 
+_HIDDEN: Final = _Hidden()
+
+
 def conninfo(dsn: str) -> str:
     """This DSN as libpq, and so psycopg, takes it. Raises SettingsError, which does not repeat it."""
     try:
-        if dsn.partition("://")[0].startswith("postgresql+"):
-            return _from_sqlalchemy(dsn)
-        return make_conninfo(dsn)
+        plain = _from_sqlalchemy(dsn) if dsn.startswith("postgresql+") else make_conninfo(dsn)
     except (ProgrammingError, ArgumentError, ValueError):
-        # Parsers quote what they trip over, which may be half a password: neither its words nor its chain go on.
-        raise SettingsError("dsn", _Hidden(), ACCEPTED) from None
+        # Parsers quote what they trip over, which may be half a password: neither their words nor their error go on.
+        raise SettingsError("dsn", _HIDDEN, ACCEPTED) from None
+    if "@" in str(conninfo_to_dict(plain).get("host") or "")[1:]:
+        # libpq ends the password at the first @, and would show the rest as the name of a host that is not found.
+        raise SettingsError("dsn", _HIDDEN, "has an @ within its password: write it as %40.")
+    return plain
 
 
 def _from_sqlalchemy(dsn: str) -> str:

@@ -66,8 +66,13 @@ def compose(name: str, schema: str, style: Style) -> Composed:
         field: sql.Placeholder(field) if style == "named" else sql.SQL(cast("LiteralString", f"${number}"))
         for number, field in enumerate(order, 1)
     }
+    identifier = sql.Identifier(schema).as_string(None)
+    if style == "named":
+        identifier = identifier.replace("%", "%%")  # beside such placeholders, a percent sign is written twice
     # The .sql files ship with the package: as trustworthy as a literal.
-    composed = sql.SQL(cast("LiteralString", template)).format(schema=sql.Identifier(schema), **placeholders)
+    composed = sql.SQL(cast("LiteralString", template)).format(
+        schema=sql.SQL(cast("LiteralString", identifier)), **placeholders
+    )
     return Composed(composed.as_string(None), order)
 
 
