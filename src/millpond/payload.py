@@ -61,9 +61,7 @@ def find_spec(kind: type) -> ArgsSpec | None:
 def spec_of(kind: type) -> ArgsSpec:
     """The spec of exactly this class. Raises InvalidJob when it has none."""
     if (spec := find_spec(kind)) is None:
-        raise InvalidJob(
-            "executor", kind, "has no executor key: decorate the class with @millpond.args, or pass a key."
-        )
+        raise InvalidJob("executor", kind, "has no executor key: decorate it with @millpond.args, or pass executor=.")
     return spec
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from string import Formatter
-from typing import Any, Generic, Literal, LiteralString, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from psycopg import sql
 
@@ -63,16 +63,14 @@ def compose(name: str, schema: str, style: Style) -> Composed:
     fields = (field for _, field, _, _ in Formatter().parse(template) if field)
     order = tuple(dict.fromkeys(field for field in fields if field != "schema"))
     placeholders: dict[str, sql.Composable] = {
-        field: sql.Placeholder(field) if style == "named" else sql.SQL(cast("LiteralString", f"${number}"))
+        field: sql.Placeholder(field) if style == "named" else sql.SQL(f"${number}")
         for number, field in enumerate(order, 1)
     }
     identifier = sql.Identifier(schema).as_string(None)
     if style == "named":
         identifier = identifier.replace("%", "%%")  # beside such placeholders, a percent sign is written twice
     # The .sql files ship with the package: as trustworthy as a literal.
-    composed = sql.SQL(cast("LiteralString", template)).format(
-        schema=sql.SQL(cast("LiteralString", identifier)), **placeholders
-    )
+    composed = sql.SQL(template).format(schema=sql.SQL(identifier), **placeholders)
     return Composed(composed.as_string(None), order)
 
 

@@ -10,7 +10,7 @@ WITH told AS MATERIALIZED (
     SELECT
         a.place,
         a.executor,
-        a.args,
+        coalesce(a.args, 'null') AS args, -- args that are null in JSON are no NULL
         a.tenant_id,
         coalesce(a.queue, {queue}::text) AS queue,
         coalesce(a.priority, {priority}::smallint) AS priority,
