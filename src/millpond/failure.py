@@ -42,6 +42,8 @@ def _message(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_tb(error.__traceback__, -_MAX_FRAMES))
+        frames = traceback.extract_tb(error.__traceback__, -_MAX_FRAMES)
+        # Without columns: finding out what to underline takes longer than all the rest of an attempt.
+        return "".join(traceback.format_list([(f.filename, f.lineno or 0, f.name, f.line) for f in frames]))
     except Exception as second:  # noqa: BLE001 - a source file that cannot be read must not hide the error
         return f"(the traceback could not be written: {type(second).__qualname__})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -134,16 +135,18 @@ def _isolation(key: str, call: Callable[..., object], asked: Isolation | None) -
 
 
 def _annotation(key: str, call: Callable[..., object]) -> Any:
-    """The annotation of the second parameter, or None."""
+    """The annotation of the second parameter, or Parameter.empty."""
     try:
         second = list(inspect.signature(call).parameters.values())[1]
     except (ValueError, IndexError):
-        return None
+        return inspect.Parameter.empty
     if second.annotation is inspect.Parameter.empty:
-        return None
+        return inspect.Parameter.empty
+    function: Any = call
+    while isinstance(function, functools.partial):
+        function = function.func
     try:
-        target = call if inspect.isroutine(call) else call.__call__  # type: ignore[operator]
-        return get_type_hints(target).get(second.name)
+        return get_type_hints(function if inspect.isroutine(function) else function.__call__)[second.name]
     except NameError as error:
         raise InvalidExecutor(
             f"The annotation of {second.name!r} of the executor for {key!r} cannot be resolved ({error}); "

@@ -97,7 +97,9 @@ class Link:
             reason = str(error).strip() or f"no answer within {self._timeout:g} s"
             raise DatabaseUnreachable(f"The database does not answer the {self._role}: {reason}") from error
         except asyncio.CancelledError:
-            await self.close()  # a statement may have been cut short: what it did is not known, its session is not reused
+            await (
+                self.close()
+            )  # a statement may have been cut short: what it did is not known, its session is not reused
             raise
 
 

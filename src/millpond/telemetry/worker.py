@@ -76,10 +76,10 @@ class WorkerMetrics:
     def _gauge_unclaimable(self, queue: str, seen: Mapping[str, int]) -> None:
         """Set the gauge of each key, and back to zero those that are gone."""
         named = self._named.setdefault(queue, set())
-        waiting = Counter({key: 0 for key in named})
+        waiting = Counter(dict.fromkeys(named, 0))
         for key, jobs in Counter(seen).most_common():
             if key not in named and len(named) >= _KEYS_NAMED:
-                key = "other"  # noqa: PLW2901
+                key = "other"
             named.add(key)
             waiting[key] += jobs
         for key, jobs in waiting.items():

@@ -61,7 +61,16 @@ async def registered(link: Link, settings: WorkerSettings, executors: Iterable[s
     try:
         yield Registration(worker_id, number)
     finally:
+        await _retire(link, settings.schema, worker_id)
+
+
+async def _retire(link: Link, schema: str, worker_id: UUID) -> None:
+    """Take the row away, so that nobody has to wait for its lease to run out."""
+    for last_try in (False, True):  # the first may only find that the session broke while it was idle
         try:
-            await link.run(workers.retire(settings.schema, worker_id))
+            await link.run(workers.retire(schema, worker_id))
         except (DatabaseUnreachable, psycopg.Error) as error:
-            logger.warning("Worker %s could not take its row away; its lease will run out: %s", worker_id, error)
+            if last_try:
+                logger.warning("Worker %s could not take its row away; its lease will run out: %s", worker_id, error)
+        else:
+            return
