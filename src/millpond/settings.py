@@ -93,6 +93,8 @@ class PoolSettings:
     """Tasks that may wait for one tenant."""
     graceful_timeout: float = 30.0
     """How long stop lets running tasks end by themselves before it cancels them."""
+    cancel_timeout: float = 5.0
+    """How long stop then waits for cancelled tasks to end before it writes them off."""
     task_timeout: float | None = None
     """How long one attempt may take when the task does not say; None: for ever."""
     tenant_refresh_interval: float = 10.0
@@ -100,17 +102,26 @@ class PoolSettings:
     default_worker_limit: int | None = None
     """The limit of a tenant whose own is ≤ 0 or not known; None: worker_count, so that a lone tenant may use it all."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    process_count: int | None = None
+    """Child processes, for tasks with isolation="process"; None: one for each core."""
+    blocked_after: float | None = 1.0
+    """How long the event loop may stand still before what blocks it is logged; None: nobody watches."""
 
     def __post_init__(self) -> None:
         checked_whole("worker_count", self.worker_count, at_least=1, at_most=100_000)
         checked_whole("task_queue_size", self.task_queue_size, at_least=1, at_most=10_000_000)
         checked_whole("tenant_queue_size", self.tenant_queue_size, at_least=1, at_most=10_000_000)
         checked_seconds("graceful_timeout", self.graceful_timeout)
+        checked_seconds("cancel_timeout", self.cancel_timeout)
         checked_seconds("tenant_refresh_interval", self.tenant_refresh_interval, at_least=0.01)
         if self.task_timeout is not None:
             checked_seconds("task_timeout", self.task_timeout, at_least=0.001)
         if self.default_worker_limit is not None:
             checked_whole("default_worker_limit", self.default_worker_limit, at_least=1, at_most=100_000)
+        if self.process_count is not None:
+            checked_whole("process_count", self.process_count, at_least=1, at_most=10_000)
+        if self.blocked_after is not None:
+            checked_seconds("blocked_after", self.blocked_after, at_least=0.01)
         if not isinstance(self.retry_policy, RetryPolicy):
             raise SettingsError("retry_policy", self.retry_policy, "must be a RetryPolicy.")
 

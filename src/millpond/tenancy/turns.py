@@ -1,0 +1,141 @@
+"""Whose turn it is: weighted deficit round robin over tenants. Pure: no clock, no event loop, no I/O.
+
+Every call takes the same time however many tenants and items there are. Only tenants that hold something have a lane;
+only those that may run something now, that is, with queued work and below their limit, are in the ring.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Lane(Generic[T]):
+    """One tenant's place: what it has queued, how many it runs, and how many it may."""
+
+    __slots__ = ("credit", "limit", "queue", "resting", "running", "tenant", "weight")
+
+    def __init__(self, tenant: str, limit: int, weight: int) -> None:
+        self.tenant = tenant
+        self.limit = limit
+        self.weight = weight
+        self.queue: OrderedDict[T, None] = OrderedDict()  # a queue that anything may leave from anywhere
+        self.running = 0
+        self.resting = 0  # neither queued nor running: coming back later
+        self.credit = 0  # how many more it may take before its turn ends
+
+    @property
+    def held(self) -> int:
+        """Everything of this tenant: queued, running and resting."""
+        return len(self.queue) + self.running + self.resting
+
+
+class Turns(Generic[T]):
+    """Hands out items, one at a time: at most `slots` at once, at most a tenant's limit of its own.
+
+    A tenant whose turn it is takes up to `weight` items, then goes to the end of the ring; so over any stretch in which
+    two tenants could always run, what they took, divided by their weights, differs by at most one turn. Nothing is ever
+    held back: `pop` gives an item whenever any may run.
+
+    Items are told apart by hash and equality, and may be queued once at a time. What rests is only counted: it keeps
+    its tenant's lane open until it is queued again.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.lanes: dict[str, Lane[T]] = {}
+        self.queued = 0
+        self.running = 0
+        self.resting = 0
+        self._ring: OrderedDict[Lane[T], None] = OrderedDict()
+
+    @property
+    def ready(self) -> bool:
+        """Whether `pop` would give an item."""
+        return bool(self._ring) and self.running < self.slots
+
+    @property
+    def held(self) -> int:
+        """Everything, of all tenants: queued, running and resting."""
+        return self.queued + self.running + self.resting
+
+    def open(self, tenant: str, limit: int, weight: int) -> Lane[T]:
+        """A lane for a tenant that has none. It goes when the last of its items has gone."""
+        lane = self.lanes[tenant] = Lane(tenant, max(1, limit), max(1, weight))
+        return lane
+
+    def push(self, lane: Lane[T], item: T) -> None:
+        """Queue the item behind the tenant's others."""
+        lane.queue[item] = None
+        self.queued += 1
+        self._join(lane)
+
+    def pop(self) -> T | None:
+        """The next item, which now runs; None when none may."""
+        if not self._ring or self.running >= self.slots:
+            return None
+        lane = next(iter(self._ring))
+        item, _ = lane.queue.popitem(last=False)
+        self.queued -= 1
+        self.running += 1
+        lane.running += 1
+        lane.credit -= 1
+        if not lane.queue or lane.running >= lane.limit:
+            del self._ring[lane]
+        elif lane.credit <= 0:
+            lane.credit = lane.weight
+            self._ring.move_to_end(lane)
+        return item
+
+    def release(self, lane: Lane[T]) -> None:
+        """One running item of the lane is done with."""
+        self.running -= 1
+        lane.running -= 1
+        self._join_or_close(lane)
+
+    def remove(self, lane: Lane[T], item: T) -> None:
+        """Take a queued item out, wherever it stands."""
+        del lane.queue[item]
+        self.queued -= 1
+        if not lane.queue:
+            self._ring.pop(lane, None)
+            self._join_or_close(lane)
+
+    def rest(self, lane: Lane[T]) -> None:
+        """One more item of the lane is coming later."""
+        self.resting += 1
+        lane.resting += 1
+
+    def put_back(self, lane: Lane[T], item: T) -> None:
+        """A resting item is queued again."""
+        self.resting -= 1
+        lane.resting -= 1
+        self.push(lane, item)
+
+    def give_up(self, lane: Lane[T]) -> None:
+        """A resting item will not come again."""
+        self.resting -= 1
+        lane.resting -= 1
+        self._join_or_close(lane)
+
+    def change(self, lane: Lane[T], limit: int, weight: int) -> None:
+        """Other terms from now on. What runs above a lowered limit runs on."""
+        lane.limit, lane.weight = max(1, limit), max(1, weight)
+        lane.credit = min(lane.credit, lane.weight)
+        if lane.running >= lane.limit:
+            self._ring.pop(lane, None)
+        else:
+            self._join(lane)
+
+    def _join(self, lane: Lane[T]) -> None:
+        if lane.queue and lane.running < lane.limit and lane not in self._ring:
+            lane.credit = lane.weight
+            self._ring[lane] = None
+
+    def _join_or_close(self, lane: Lane[T]) -> None:
+        if lane.queue:
+            self._join(lane)
+        elif not lane.running and not lane.resting:
+            del self.lanes[lane.tenant]
