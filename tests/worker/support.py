@@ -16,7 +16,7 @@ from millpond import Client, ExecutorRegistry, PoolSettings, Worker, WorkerSetti
 from millpond.events import Event
 from millpond.testing.database import Database
 
-LONG = 5.0
+LONG = 30.0
 """Seconds after which a test that waits for a fact gives up."""
 
 
@@ -29,8 +29,8 @@ def quick(**options: Any) -> WorkerSettings:
 async def eventually(fact: Callable[[], Any]) -> Any:
     """Wait until `fact()` is true; what it gave."""
     async with asyncio.timeout(LONG):
-        while not (seen := fact()):
-            await asyncio.sleep(0.005)  # between two looks
+        while not (seen := fact()):  # noqa: ASYNC110 - facts in the database ring no event
+            await asyncio.sleep(0.005)
     return seen
 
 
@@ -112,7 +112,7 @@ def sessions(store: Store) -> list[str]:
     """The names of millpond's own sessions on this database."""
     with psycopg.connect(store.database.dsn) as connection:
         rows = connection.execute(
-            "SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'millpond %%'",
-            (),
+            "SELECT application_name FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name LIKE 'millpond %'"
         ).fetchall()
     return sorted(row[0] for row in rows)

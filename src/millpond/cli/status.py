@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from millpond.cli.options import Dsn, Schema
 from millpond.job import JobState
@@ -54,15 +54,13 @@ def _as_json(jobs: list[JobCount], alive: list[WorkerRow]) -> dict[str, Any]:
 
 
 def _show(console: Console, jobs: list[JobCount], alive: list[WorkerRow]) -> None:
-    by_queue: dict[str, dict[JobState, int]] = defaultdict(lambda: defaultdict(int))
+    totals: dict[tuple[str, JobState], int] = defaultdict(int)
     for row in jobs:
-        by_queue[row.queue][row.state] += row.jobs
-    table = Table("queue", *(state.value for state in JobState), title="Jobs", title_justify="left")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for queue, states in by_queue.items():
-        table.add_row(escape(queue), *(f"{states[state]:,}" for state in JobState))
-    console.print(table if by_queue else "No jobs.")
+        totals[row.queue, row.state] += row.jobs
+    table = Table("queue", "state", Column("jobs", justify="right"), title="Jobs", title_justify="left")
+    for (queue, state), total in sorted(totals.items()):
+        table.add_row(escape(queue), state.value, f"{total:,}")
+    console.print(table if totals else "No jobs.")
     table = Table("worker", "queues", "executors", "started", "last beat", title="Workers", title_justify="left")
     for worker in alive:
         age = f"{worker.beat_age:.0f} s ago" if worker.alive else f"[red]lost, {worker.beat_age:.0f} s ago"

@@ -22,6 +22,9 @@ from millpond.settings import DEFAULT_QUEUE, PoolSettings, WorkerSettings
 from millpond.telemetry.worker import WorkerMetrics
 from millpond.worker.worker import Worker
 
+_WORKER = WorkerSettings()
+_POOL = _WORKER.pool
+
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -30,12 +33,12 @@ def worker(
     dsn: Dsn,
     schema: Schema,
     queue: Annotated[list[str] | None, typer.Option("--queue", "-q", help="A queue to serve; may be repeated.")] = None,
-    workers: Annotated[int, typer.Option(help="Jobs that run at once.")] = PoolSettings.worker_count,
-    grace: Annotated[float, typer.Option(help="Seconds that running jobs may take to end after a stop.")] = 30.0,
+    workers: Annotated[int, typer.Option(help="Jobs that run at once.")] = _POOL.worker_count,
+    grace: Annotated[float, typer.Option(help="Seconds that jobs have to end after a stop.")] = _POOL.graceful_timeout,
     timeout: Annotated[float | None, typer.Option(help="Seconds that an attempt may take, unless it says.")] = None,
-    poll_interval: Annotated[float, typer.Option(help="Seconds between two looks of an idle worker.")] = 1.0,
-    stale_timeout: Annotated[float, typer.Option(help="The lease: seconds of silence before others take over.")] = 30.0,
-    beat_interval: Annotated[float, typer.Option(help="Seconds between two signs of life.")] = 5.0,
+    poll_interval: Annotated[float, typer.Option(help="Seconds between two looks.")] = _WORKER.poll_interval,
+    stale_timeout: Annotated[float, typer.Option(help="The lease, in seconds.")] = _WORKER.stale_timeout,
+    beat_interval: Annotated[float, typer.Option(help="Seconds between two beats.")] = _WORKER.beat_interval,
     listen: Annotated[bool, typer.Option(help="Listen for wake-ups; else poll alone.")] = True,
     listen_dsn: Annotated[str | None, typer.Option(help="Where to listen, when --dsn leads through a pooler.")] = None,
     until_done: Annotated[bool, typer.Option("--until-done", help="Stop when nothing is left to do.")] = False,

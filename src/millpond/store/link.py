@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 
 from millpond.errors import DatabaseUnreachable
+from millpond.store.database import unreachable
 from millpond.store.dsn import conninfo as plain_conninfo
 from millpond.store.statement import Statement
 
@@ -68,7 +69,10 @@ class Link:
     async def connection(self) -> psycopg.AsyncConnection[Any]:
         """The open connection itself, for what is not a statement: LISTEN."""
         if self._connection is None or self._connection.closed:
-            self._connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
+            try:
+                self._connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
+            except psycopg.OperationalError as error:
+                raise unreachable(self._conninfo, error) from error
         return self._connection
 
     async def __aenter__(self) -> Self:
@@ -94,8 +98,8 @@ class Link:
                 yield await self.connection()
         except (TimeoutError, OSError, psycopg.OperationalError, psycopg.InterfaceError) as error:
             await self.close()
-            reason = str(error).strip() or f"no answer within {self._timeout:g} s"
-            raise DatabaseUnreachable(f"The database does not answer the {self._role}: {reason}") from error
+            reason = " ".join(str(error).split()) or f"no answer within {self._timeout:g} s"
+            raise DatabaseUnreachable(f"The database does not answer the {self._role}: {reason}.") from error
         except asyncio.CancelledError:
             await (
                 self.close()

@@ -1,0 +1,179 @@
+"""The worker as people run it: a process, real signals, another process that takes over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.testing.database import Database
+from tests.worker.support import Store
+
+HERE = Path(__file__).parent
+MILLPOND = (sys.executable, "-c", "from millpond.cli import main; main()")
+DEADLINE = 30.0
+QUICK_LEASE = ("--stale-timeout", "1.5", "--beat-interval", "0.2")
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    made = Store(database)
+    made.execute("CREATE TABLE ledger (job_id bigint, attempt integer, pid integer)")
+    return made
+
+
+@contextlib.contextmanager
+def process(store: Store, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker process; killed after the body, if it still runs."""
+    started = subprocess.Popen(
+        [*MILLPOND, "worker", "app:registry", *arguments],
+        cwd=HERE,
+        env=os.environ | {"MILLPOND_DSN": store.database.dsn},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def millpond(store: Store, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """A command that runs to its end."""
+    return subprocess.run(
+        [*MILLPOND, *arguments],
+        cwd=HERE,
+        env=os.environ | {"MILLPOND_DSN": store.database.dsn} | env,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def eventually(fact: Callable[[], Any], alive: subprocess.Popen[str] | None = None) -> Any:
+    """Wait until `fact()` is true; what it gave. Fails at once when the process that should make it true has ended."""
+    deadline = time.monotonic() + DEADLINE
+    while not (seen := fact()):
+        assert time.monotonic() < deadline, "the fact did not come true"
+        if alive is not None and alive.poll() is not None:
+            assert alive.stderr is not None
+            raise AssertionError(f"the process has ended with {alive.returncode}: {alive.stderr.read()}")
+        time.sleep(0.02)  # between two looks
+    return seen
+
+
+def starts(store: Store) -> list[tuple[int, int]]:
+    """Every attempt that has begun: (job, attempt)."""
+    with store.database.connect() as connection:
+        return connection.execute("SELECT job_id, attempt FROM ledger ORDER BY job_id, attempt").fetchall()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_runs_jobs_and_leaves_by_signal_with_0(store: Store, number: signal.Signals) -> None:
+    ids = store.enqueue_many("note", {"a": 5, "b": 5})
+    with process(store) as worker:
+        eventually(lambda: store.states() == {"completed": 10}, worker)
+        worker.send_signal(number)
+        assert worker.wait(DEADLINE) == 0
+    assert starts(store) == [(job_id, 1) for job_id in ids]
+    assert store.workers() == []
+
+
+def test_the_jobs_of_a_killed_worker_run_elsewhere(store: Store) -> None:
+    job_id = store.enqueue("hang once")
+    with process(store, *QUICK_LEASE) as first:
+        eventually(lambda: starts(store) == [(job_id, 1)], first)
+        with process(store, *QUICK_LEASE) as second:
+            eventually(lambda: len(store.workers()) == 2, second)
+            first.kill()
+            eventually(lambda: store.row(job_id)["state"] == "completed")
+            second.terminate()
+            assert second.wait(DEADLINE) == 0
+    row = store.row(job_id)
+    assert starts(store) == [(job_id, 1), (job_id, 2)]
+    assert row["attempt"] == 2
+    assert [error["type"] for error in row["errors"]] == ["WorkerLost"]
+
+
+def test_a_job_that_kills_its_worker_starts_max_attempts_times_and_is_discarded(store: Store) -> None:
+    job_id = store.enqueue("kill", max_attempts=2)
+    for _ in range(2):
+        with process(store, *QUICK_LEASE) as worker:
+            assert worker.wait(DEADLINE) == -signal.SIGKILL
+    with process(store, *QUICK_LEASE) as worker:
+        eventually(lambda: store.row(job_id)["state"] == "discarded", worker)
+    assert starts(store) == [(job_id, 1), (job_id, 2)]
+    assert [error["type"] for error in store.row(job_id)["errors"]] == ["WorkerLost"] * 2
+
+
+def test_a_second_signal_ends_the_grace_and_hands_the_job_back(store: Store) -> None:
+    job_id = store.enqueue("hang", max_attempts=1)
+    with process(store, "--grace", "600") as worker:
+        eventually(lambda: starts(store), worker)
+        worker.terminate()
+        assert worker.stderr is not None
+        eventually(lambda: "SIGTERM: stop." in worker.stderr.readline())
+        worker.terminate()
+        assert worker.wait(DEADLINE) == 0
+    row = store.row(job_id)
+    assert (row["state"], row["attempt"]) == ("available", 0)
+
+
+def test_until_done_leaves_when_nothing_is_left(store: Store) -> None:
+    store.enqueue_many("note", {"a": 5})
+    assert millpond(store, "worker", "app:registry", "--until-done").returncode == 0
+    assert store.states() == {"completed": 5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "sentence"),
+    [
+        (["worker", "nowhere.jobs:registry"], {}, "no module 'nowhere'"),
+        (["worker", "app"], {}, "module:name"),
+        (["worker", "app:ledger"], {}, "not an ExecutorRegistry"),
+        (["worker", "app:missing"], {}, "'missing' in app is nothing"),
+        (["worker", "app:registry", "--workers", "0"], {}, "worker_count"),
+        (["worker", "app:registry", "--log-level", "loud"], {}, "log_level"),
+        (["worker", "app:registry", "--schema", "elsewhere"], {}, "millpond migrate up"),
+        (["worker", "app:registry"], {"MILLPOND_DSN": "host=127.0.0.1 port=1 password=hush"}, "127.0.0.1"),
+        (["status", "--schema", "elsewhere"], {}, "millpond migrate up"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_work_is_one_sentence(
+    store: Store, arguments: list[str], env: dict[str, str], sentence: str
+) -> None:
+    result = millpond(store, *arguments, **env)
+    assert result.returncode == 1
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "hush" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_status_counts_and_names_what_nobody_serves(store: Store) -> None:
+    store.enqueue("note")
+    store.enqueue("nobody [red]has")
+    result = millpond(store, "status", "--json")
+    shown = json.loads(result.stdout)
+    assert shown["states"] == {"available": 2}
+    assert {row["executor"] for row in shown["unserved"]} == {"note", "nobody [red]has"}
+    with process(store, "--queue", "default") as worker:
+        eventually(lambda: store.states() == {"available": 1, "completed": 1}, worker)
+        shown = json.loads(millpond(store, "status", "--json").stdout)
+        assert [row["executor"] for row in shown["unserved"]] == ["nobody [red]has"]
+        assert [row["alive"] for row in shown["workers"]] == [True]
+        text = millpond(store, "status").stdout
+    assert "nobody [red]has" in text
+    assert "completed" in text
