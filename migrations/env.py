@@ -6,6 +6,7 @@ The DSN and the schema come from the caller, when that is our own code, else fro
 from __future__ import annotations
 
 import os
+from functools import partial
 from logging.config import fileConfig
 
 from alembic import context
@@ -18,16 +19,32 @@ from millpond.store.migrations import DSN
 from millpond.store.migrator import migrate
 
 config = context.config
-schema = schema_of(config)
 
 
-def run(connection: Connection) -> None:
+def main() -> None:
+    if config.config_file_name is not None:
+        fileConfig(config.config_file_name, disable_existing_loggers=False)
+    schema = schema_of(config)
+    if context.is_offline_mode():
+        run_offline(schema)
+    else:
+        migrate(dsn(), schema, partial(run, schema))
+
+
+def dsn() -> str:
+    given = config.attributes.get(DSN) or os.environ.get("MILLPOND_DSN")
+    if not given:
+        raise CommandError("Say which database: set MILLPOND_DSN.")
+    return str(given)
+
+
+def run(schema: str, connection: Connection) -> None:
     context.configure(connection=connection, version_table_schema=schema, transaction_per_migration=True)
     with context.begin_transaction():
         context.run_migrations()
 
 
-def run_offline() -> None:
+def run_offline(schema: str) -> None:
     context.configure(
         dialect_name="postgresql",
         version_table_schema=schema,
@@ -42,22 +59,6 @@ def run_offline() -> None:
     if not context.get_revision_argument():
         context.execute(drop_version_table(schema))
         context.execute(drop_schema(schema))
-
-
-def dsn() -> str:
-    given = config.attributes.get(DSN) or os.environ.get("MILLPOND_DSN")
-    if not given:
-        raise CommandError("Say which database: set MILLPOND_DSN.")
-    return str(given)
-
-
-def main() -> None:
-    if config.config_file_name is not None:
-        fileConfig(config.config_file_name, disable_existing_loggers=False)
-    if context.is_offline_mode():
-        run_offline()
-    else:
-        migrate(dsn(), schema, run)
 
 
 try:

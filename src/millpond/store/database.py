@@ -106,7 +106,8 @@ def check_migratable(connection: SyncConnection, schema: str) -> None:
 
 def connect(dsn: str, *, autocommit: bool = True) -> psycopg.Connection[tuple[Any, ...]]:
     """Connect. Raises DatabaseUnreachable, in one sentence without the password, and SettingsError for a bad DSN."""
-    params: dict[str, Any] = {"connect_timeout": _CONNECT_TIMEOUT} | conninfo_to_dict(conninfo(dsn))
+    ours = {"connect_timeout": _CONNECT_TIMEOUT, "application_name": "millpond"}
+    params: dict[str, Any] = ours | conninfo_to_dict(conninfo(dsn))
     try:
         return psycopg.connect(**params | {"client_encoding": "UTF8"}, autocommit=autocommit)
     except psycopg.OperationalError as error:

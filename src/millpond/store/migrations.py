@@ -6,6 +6,7 @@ One schema is one installation; several may live in one database. All of it is s
 from __future__ import annotations
 
 import io
+import threading
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -22,6 +23,9 @@ from millpond.store.migrator import open_engine
 
 DSN: Final = "millpond_dsn"
 """The attribute of an Alembic Config that holds the DSN."""
+
+_one_environment: Final = threading.Lock()
+"""Alembic keeps the environment that runs in globals of its own: one at a time in a process, whatever the schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +46,40 @@ class MigrationStatus:
 
 def upgrade(dsn: str, schema: str) -> None:
     """Bring the schema to the newest revision; does nothing when it is there. Raises StoreError."""
-    command.upgrade(_config(dsn, schema), "head")
+    with _one_environment:
+        command.upgrade(_config(dsn, schema), "head")
 
 
 def downgrade(dsn: str, schema: str, steps: int = 1) -> None:
     """Take the newest `steps` revisions back, with the data that only they can hold. Raises StoreError."""
     kept = status(dsn, schema).applied[:-steps]
-    command.downgrade(_config(dsn, schema), kept[-1].revision if kept else "base")
+    with _one_environment:
+        command.downgrade(_config(dsn, schema), kept[-1].revision if kept else "base")
+
+
+def history() -> tuple[Migration, ...]:
+    """All steps that this code knows, the first one first."""
+    script = ScriptDirectory(shipped("migrations"))
+    return tuple(Migration(step.revision, step.doc) for step in script.walk_revisions())[::-1]
 
 
 def status(dsn: str, schema: str) -> MigrationStatus:
     """Where this schema is. Changes nothing. Raises StoreError."""
-    script = ScriptDirectory.from_config(_config(dsn, schema))
-    steps = [Migration(step.revision, step.doc) for step in script.walk_revisions()][::-1]
     with open_engine(dsn).connect() as connection:
-        check_migratable(connection, schema)
+        check_migratable(connection, checked_schema(schema))
         context = MigrationContext.configure(connection, opts={"version_table_schema": schema})
         current = context.get_current_revision()
+    steps = history()
     reached = next((number for number, step in enumerate(steps, 1) if step.revision == current), 0)
-    return MigrationStatus(tuple(steps[:reached]), tuple(steps[reached:]))
+    return MigrationStatus(steps[:reached], steps[reached:])
 
 
 def sql(schema: str, span: str = "head", *, down: bool = False) -> str:
     """The SQL for those who run it themselves: to a revision (`head`), or of a span (`millpond_0001:head`)."""
     output = io.StringIO()
     run = command.downgrade if down else command.upgrade
-    run(_config("", schema, output), span, sql=True)
+    with _one_environment:
+        run(_config("", schema, output), span, sql=True)
     return output.getvalue()
 
 

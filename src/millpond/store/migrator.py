@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
+from time import sleep as pause
 from typing import Any, Final
 
 import psycopg
@@ -43,7 +43,7 @@ def migrate(dsn: str, schema: str, run: Callable[[Connection], None]) -> None:
             with contextlib.suppress(LockNotAvailable, DeadlockDetected), _plain_errors():
                 _run(dsn, schema, run)
                 return
-            time.sleep(_PAUSE)
+            pause(_PAUSE)
     raise StoreError(
         f"Others kept a lock that the migration of schema {schema!r} needs, through {_TRIES} tries: "
         "look for long transactions in pg_stat_activity, then migrate again."
@@ -97,7 +97,7 @@ def _alone(guard: psycopg.Connection[Any], schema: str) -> Iterator[None]:
     """
     while not _acquired(guard, schema):
         guard.rollback()
-        time.sleep(_POLL)
+        pause(_POLL)
     yield
 
 
