@@ -24,7 +24,7 @@ class Unstoppable(Exception):
 def raised(error: BaseException) -> BaseException:
     try:
         raise error
-    except BaseException as caught:  # noqa: BLE001
+    except BaseException as caught:
         return caught
 
 

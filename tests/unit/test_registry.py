@@ -62,9 +62,9 @@ def test_duplicate_and_unknown_keys_list_what_exists() -> None:
     registry = ExecutorRegistry()
     registry.register("one", async_executor)
     registry.register("two", async_executor)
-    with pytest.raises(DuplicateExecutor, match="'one'.*'one', 'two'"):
+    with pytest.raises(DuplicateExecutor, match=r"'one'.*'one', 'two'"):
         registry.register("one", plain_executor)
-    with pytest.raises(UnknownExecutor, match="'three'.*'one', 'two'"):
+    with pytest.raises(UnknownExecutor, match=r"'three'.*'one', 'two'"):
         registry.get("three")
     with pytest.raises(UnknownExecutor, match="No executor is registered"):
         ExecutorRegistry().get("x")
