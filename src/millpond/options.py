@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from millpond.errors import InvalidJob
+from millpond.faults import fault_of_text
 from millpond.job import NewJob
-from millpond.payload import SPEC, ArgsSpec, checked_name, encode, fault_of_text, find_spec, spec_of
+from millpond.payload import SPEC, ArgsSpec, checked_name, encode, find_spec, spec_of
 from millpond.settings import MAX_SECONDS
 
 C = TypeVar("C", bound=type)

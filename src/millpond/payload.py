@@ -5,13 +5,13 @@ the one at fault by its path (`args.items[3].price`). Values are never shown in 
 
 What is written as what: msgspec's rules for dataclasses, Structs, TypedDicts, dicts, datetimes (ISO 8601), UUIDs,
 Decimals (text), enums (their value), bytes (base64), sets (lists); pydantic's own for pydantic models and dataclasses,
-by alias and without computed fields, so that they validate again. Keys become text. Whole numbers may have as many
-digits as Python prints (4,300); jsonb keeps decimals, so a float of 1e22 comes back, undeclared, as a whole number.
+by alias and without computed fields, so that they validate again. Keys become text; of two that become the same, the
+last one stays. Whole numbers may have as many digits as Python prints (4,300); jsonb keeps decimals, so a float of 1e22
+comes back, undeclared, as a whole number.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from millpond.errors import ArgsTooLarge, InvalidArgs, InvalidExecutor, InvalidJob
+from millpond.faults import fault_of, fault_of_text, stand_in, step_to
 from millpond.job import MAX_NAME
 
 SPEC: Final = "__millpond_args__"
@@ -74,23 +75,6 @@ def checked_name(field: str, value: object) -> str:
     if (fault := fault_of_text(value)) is not None:
         raise InvalidJob(field, value, fault)
     return str.__str__(value)  # the text itself, of an enum's member or another subclass
-
-
-def fault_of_text(text: str) -> str | None:
-    """Why Postgres cannot store this text; None when it can."""
-    if "\0" in text:
-        return "contains NUL, which Postgres cannot store; remove it."
-    if not text.isascii() and _has_lone_surrogate(text):
-        return "contains a lone surrogate, which UTF-8 cannot hold; remove it."
-    return None
-
-
-def _has_lone_surrogate(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 # ── values → JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,16 +168,14 @@ def _deeper_than(levels: int, written: bytes) -> bool:
 
 # ── naming the value at fault ────────────────────────────────────────────────────────────────────────────────────────
 
-_Fault: TypeAlias = tuple[str, str]
-"""The path below args, and what is wrong there."""
-
-_NO_FORM: Final = "\0has no form"
-"""Begins the stand-in for a value that JSON has no form for. No storable text begins so."""
-
 
 def _refuse_faults(value: object) -> None:
-    if (fault := _fault(value)) is not None:
-        raise InvalidArgs(f"args{fault[0]}", fault[1])
+    try:
+        fault = fault_of(value)
+    except RecursionError as error:
+        raise InvalidArgs("args", _TOO_DEEP) from error
+    if fault is not None:
+        raise InvalidArgs(f"args{fault.path}", fault.problem)
 
 
 def _plain(args: object) -> object:
@@ -210,60 +192,7 @@ def _simpler_or_stand_in(value: object) -> object:
     try:
         return _simpler(value)
     except Exception:  # noqa: BLE001 - as above
-        return f"{_NO_FORM}{type(value).__qualname__}"
-
-
-def _fault(value: object) -> _Fault | None:
-    """The first value at fault, depth first; None when all is well."""
-    match value:
-        case str():
-            problem = _no_form(value) or fault_of_text(value)
-            return None if problem is None else ("", problem)
-        case float() if not math.isfinite(value):
-            return "", f"is {value}, for which JSON has no word; use None, or a text."
-        case dict():
-            return _fault_of_items(value)
-        case list() | tuple() | set() | frozenset():
-            for index, item in enumerate(value):
-                if (fault := _fault(item)) is not None:
-                    return f"[{index}]{fault[0]}", fault[1]
-    return None
-
-
-def _fault_of_items(items: dict[object, object]) -> _Fault | None:
-    for key, item in items.items():
-        if (problem := _fault_of_key(key)) is not None:
-            return _step(key), f"has a key that {problem}"
-        if (fault := _fault(item)) is not None:
-            return f"{_step(key)}{fault[0]}", fault[1]
-    return None
-
-
-def _fault_of_key(key: object) -> str | None:
-    if isinstance(key, str):
-        return fault_of_text(key)
-    if isinstance(key, int | float) and not isinstance(key, bool):
-        return None
-    return f"is of type {type(key).__qualname__}; keys are text, or what has a plain text form."
-
-
-def _no_form(text: str) -> str | None:
-    if not text.startswith(_NO_FORM):
-        return None
-    kind = text.removeprefix(_NO_FORM)
-    return f"is of type {kind}, for which JSON has no form; convert it first."
-
-
-def _step(key: object) -> str:
-    """One step of a path: `.name` or `['any other key']`."""
-    if isinstance(key, str) and key.isidentifier() and len(key) <= _MAX_STEP:
-        return f".{key}"
-    shown = repr(key) if isinstance(key, str | int | float) else f"<{type(key).__qualname__}>"
-    return f"[{shown}]" if len(shown) <= _MAX_STEP else f"[{shown[:_MAX_STEP]}…]"
-
-
-_MAX_STEP: Final = 40
-"""Longest key that a path shows whole."""
+        return stand_in(type(value))
 
 
 # ── JSON → values ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -312,7 +241,7 @@ def _validated(validator: Any, stored: str | bytes) -> object:
         if not hasattr(error, "errors"):
             raise
         first, *others = error.errors(include_url=False, include_context=False, include_input=False)
-        path = "".join(f"[{step}]" if isinstance(step, int) else _step(step) for step in first["loc"])
+        path = "".join(f"[{step}]" if isinstance(step, int) else step_to(step) for step in first["loc"])
         more = f" (and {len(others)} more)" if others else ""
         raise InvalidArgs(f"args{path}", f"{first['msg']}{more}") from None  # its own text shows the values
 
@@ -332,7 +261,7 @@ def _revivable(kind: type[Any]) -> bool:
     return kind is object or issubclass(kind, str | int | float | datetime)
 
 
-def _located(error: Exception) -> _Fault:
+def _located(error: Exception) -> tuple[str, str]:
     """The path and the problem. msgspec tells the path in its message only; where it does not, the path is `args`."""
     problem, _, path = str(error).rpartition(" - at `$")
     return (f"args{path.removesuffix('`')}", problem) if problem else ("args", f"cannot be decoded: {error}")

@@ -135,6 +135,7 @@ def test_statements_are_bounded_in_rows_and_in_bytes(monkeypatch: pytest.MonkeyP
     assert lengths(1, 1, 1, 1, 1, 1, 1) == [3, 3, 1]
     assert lengths(100, 100, 1, 100) == [1, 2, 1]
     assert lengths(1, 1_000, 1) == [1, 1, 1]
+    assert lengths(1_000, 1) == [1, 1]
 
 
 def test_jobs_are_consumed_as_they_are_sent(

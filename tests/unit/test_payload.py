@@ -253,6 +253,11 @@ def test_args_that_are_nested_deeper_are_refused(depth: int) -> None:
         args = args[0] if isinstance(args, list) else args["a"]
 
 
+def test_a_value_at_fault_below_all_that_can_be_read_is_refused_too() -> None:
+    with pytest.raises(InvalidArgs, match=r"^args: are nested deeper than 128 levels"):
+        encode(nested(700, object()))
+
+
 def test_args_that_contain_themselves_are_refused() -> None:
     args: dict[str, Any] = {}
     args["self"] = [args]
