@@ -1,4 +1,7 @@
-"""What the worker's rooms announce: facts, each a frozen class, to whoever observes. Batches, never single jobs."""
+"""What the worker's rooms announce: facts, each a frozen class, to whoever observes.
+
+Most are about batches. Those about single jobs are made only when somebody asked for them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
+
+from millpond.job import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,36 @@ Event: TypeAlias = (
 )
 
 Observe: TypeAlias = Callable[[Event], None]
-"""Called on the worker's loop; must not block. What it raises is logged, and changes nothing."""
+"""Called in a thread of its own, one event at a time. What it raises is logged; however slow it is, nothing waits."""
 
 
-def ignore(event: Event) -> None:
-    """The observer of a worker that has none."""
+@dataclass(frozen=True, slots=True)
+class JobCompleted:
+    """The database says that the job is completed."""
+
+    job: Job
+    seconds: float
+    """How long the attempt ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """The database says that the job is discarded: its last attempt has failed."""
+
+    job: Job
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class JobHeartbeat:
+    """An attempt is still running; told every beat_interval."""
+
+    job: Job
+    seconds: float
+    """How long it has run."""
+
+
+JobEvent: TypeAlias = JobCompleted | JobFailed | JobHeartbeat
+
+ObserveJobs: TypeAlias = Callable[[JobEvent], None]
+"""Called as Observe is."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from millpond.clock import monotonic
 from millpond.job import Job
 from millpond.registry import Executor
 
@@ -86,7 +87,7 @@ class JobContext:
 class Attempt:
     """One attempt at a job, as work for the pool: called with the pool's signals, it gives what its executor gives."""
 
-    __slots__ = ("complete_in", "completed_in_place", "executor", "job")
+    __slots__ = ("complete_in", "completed_in_place", "executor", "job", "started_at")
 
     def __init__(self, job: Job, executor: Executor, complete_in: CompleteIn) -> None:
         self.job = job
@@ -94,6 +95,9 @@ class Attempt:
         self.complete_in = complete_in
         self.completed_in_place = False
         """Whether the executor wrote the completion itself; then it is no surprise that settling finds it done."""
+        self.started_at: float | None = None
+        """On the monotonic clock; None while it has not started."""
 
     def __call__(self, signals: Signals) -> object:
+        self.started_at = monotonic()
         return self.executor.call(JobContext(self, signals), self.executor.decode(self.job.args))

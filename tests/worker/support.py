@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from millpond import Client, ExecutorRegistry, PoolSettings, Worker, WorkerSettings
-from millpond.events import Event
+from millpond.events import Event, JobEvent
 from millpond.testing.database import Database
 
 LONG = 30.0
@@ -100,11 +100,16 @@ class Witness:
 
 @contextlib.asynccontextmanager
 async def working(
-    store: Store, registry: ExecutorRegistry, *, observe: Callable[[Event], None] | None = None, **options: Any
+    store: Store,
+    registry: ExecutorRegistry,
+    *,
+    observe: Callable[[Event], None] | None = None,
+    observe_jobs: Callable[[JobEvent], None] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Worker]:
     """A worker beside the body."""
-    settings = quick(**options)
-    async with Worker(store.database.dsn, registry, settings=settings, observe=observe or Witness()) as worker:
+    worker = Worker(store.database.dsn, registry, settings=quick(**options), observe=observe, observe_jobs=observe_jobs)
+    async with worker:
         yield worker
 
 

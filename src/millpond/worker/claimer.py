@@ -6,13 +6,13 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import psycopg
 
 from millpond.clock import monotonic
 from millpond.errors import DatabaseUnreachable, SubmitError
-from millpond.events import JobsClaimed, Observe
+from millpond.events import JobsClaimed
 from millpond.execution import Attempt, CompleteIn
 from millpond.job import ClaimToken, Job
 from millpond.outcome import Outcome, Released
@@ -22,6 +22,7 @@ from millpond.store import claims
 from millpond.store.link import Link
 from millpond.tenancy.pool import TenantPool
 from millpond.tenancy.task import Task
+from millpond.worker.announcer import Announcer
 from millpond.worker.appetite import Appetite, Helping
 from millpond.worker.bell import Bell
 from millpond.worker.patience import Patience
@@ -48,7 +49,7 @@ class Claimer:
         settler: Settler,
         bell: Bell,
         complete_in: CompleteIn,
-        observe: Observe,
+        announcer: Announcer,
     ) -> None:
         """`bell` is rung by whoever knows of new jobs, and by the claimer itself when work is done."""
         self._link = link
@@ -59,8 +60,9 @@ class Claimer:
         self._settler = settler
         self._bell = bell
         self._complete_in = complete_in
-        self._observe = observe
-        self._patience = Patience("claimer", observe)
+        self._announcer = announcer
+        self._patience = Patience("claimer", announcer.announce)
+        self._held: set[Attempt] = set()
         self._appetite = Appetite(
             worker_count=settings.pool.worker_count, claim_size=settings.claim_size, now=monotonic()
         )
@@ -90,8 +92,13 @@ class Claimer:
     def finished(self, task: Task, outcome: Outcome) -> None:
         """The pool's callback: an attempt has ended, or will never start."""
         assert isinstance(task.run, Attempt)
+        self._held.discard(task.run)
         self._settler.add(task.run, outcome)
         self.work_was_done()
+
+    def running_since(self) -> Iterable[tuple[Job, float]]:
+        """The jobs that run, and since when; only when single jobs are observed."""
+        return [(attempt.job, attempt.started_at) for attempt in self._held if attempt.started_at is not None]
 
     def work_was_done(self) -> None:
         """There may be room again: look, if the last look was cut short by want of it."""
@@ -145,7 +152,7 @@ class Claimer:
         for job in turn.jobs:
             self._submit(job)
         if turn.jobs:
-            self._observe(JobsClaimed(queue, len(turn.jobs), monotonic() - started))
+            self._announcer.announce(JobsClaimed(queue, len(turn.jobs), monotonic() - started))
         # Tenants whose jobs all lack an executor here fill the ring without giving any: once round is enough.
         return turn.more and bool(turn.jobs or not came_round)
 
@@ -166,6 +173,9 @@ class Claimer:
             )
         except SubmitError as error:
             self._settler.add(attempt, Released(str(error)))
+        else:
+            if self._announcer.jobs_are_observed:
+                self._held.add(attempt)
 
     async def _release_unanswered(self) -> None:
         """Give back what a claim may have taken whose answer was lost. None of it was started."""

@@ -14,14 +14,15 @@ import psycopg
 
 from millpond.clock import monotonic
 from millpond.errors import DatabaseUnreachable
-from millpond.events import JobsSettled, Observe
+from millpond.events import JobCompleted, JobEvent, JobFailed, JobsSettled
 from millpond.execution import Attempt
-from millpond.job import JobId
-from millpond.outcome import Outcome, Settlement, settlement
+from millpond.job import JobId, JobState
+from millpond.outcome import Completed, Failed, Outcome, Settlement, settlement
 from millpond.retry import proportional_jitter
 from millpond.settings import WorkerSettings
 from millpond.store import claims
 from millpond.store.link import Link
+from millpond.worker.announcer import Announcer
 from millpond.worker.patience import Patience
 
 logger = logging.getLogger(__name__)
@@ -37,17 +38,25 @@ class Settler:
     """Takes outcomes from the pool and moves the rows. Nothing it was given is forgotten while the lease holds."""
 
     def __init__(
-        self, link: Link, settings: WorkerSettings, worker_id: UUID, *, on_written: Callable[[], None], observe: Observe
+        self,
+        link: Link,
+        settings: WorkerSettings,
+        worker_id: UUID,
+        *,
+        on_written: Callable[[], None],
+        announcer: Announcer,
     ) -> None:
         """`on_written` is called after each batch: there is room for more."""
         self._link = link
         self._settings = settings
         self._worker = str(worker_id)
         self._on_written = on_written
-        self._observe = observe
-        self._patience = Patience("settler", observe)
+        self._announcer = announcer
+        self._patience = Patience("settler", announcer.announce)
         self._pending: list[Settlement] = []
         self._completed_in_place: set[int] = set()
+        self._told: dict[int, JobEvent] = {}
+        """What to tell of a job once its outcome is written, when anybody wants to know."""
         self._news = asyncio.Event()
         self._writing = 0
         self._taken = 0
@@ -76,7 +85,10 @@ class Settler:
             return
         if attempt.completed_in_place:
             self._completed_in_place.add(attempt.job.id)
-        self._pending.append(settlement(attempt.job, outcome, backoff=self._backoff, worker=self._worker))
+        settled = settlement(attempt.job, outcome, backoff=self._backoff, worker=self._worker)
+        if self._announcer.jobs_are_observed and (event := _event_of(attempt, outcome, settled)) is not None:
+            self._told[attempt.job.id] = event
+        self._pending.append(settled)
         if len(self._pending) in (1, self._settings.settle_size):
             self._news.set()
 
@@ -157,10 +169,29 @@ class Settler:
             in_place.difference_update(outcome.id for outcome in batch)
         if stale:
             logger.warning("%d outcomes came too late, their claims were lost: jobs %s", len(stale), stale[:10])
-        self._observe(JobsSettled(Counter(outcome.state for outcome in batch), len(stale), seconds))
+        self._announcer.announce(JobsSettled(Counter(outcome.state for outcome in batch), len(stale), seconds))
+        if self._told:
+            self._tell_of_jobs(batch, stale)
+
+    def _tell_of_jobs(self, batch: Sequence[Settlement], stale: Sequence[JobId]) -> None:
+        for outcome in batch:
+            event = self._told.pop(outcome.id, None)
+            if event is not None and outcome.id not in stale:
+                self._announcer.announce_job(event)
 
     def _out_of_tries(self) -> bool:
         return self._finishing_since is not None and monotonic() - self._finishing_since > _LAST_TRIES
 
     def _backoff(self, attempt: int) -> float:
         return proportional_jitter(attempt, self._settings.base_backoff, self._settings.max_backoff)
+
+
+def _event_of(attempt: Attempt, outcome: Outcome, settled: Settlement) -> JobEvent | None:
+    """What its observer hears of a job: a completion, or a failure that was the last."""
+    match outcome:
+        case Completed() if attempt.started_at is not None:
+            return JobCompleted(attempt.job, monotonic() - attempt.started_at)
+        case Failed(error) if settled.state == JobState.DISCARDED:
+            return JobFailed(attempt.job, error)
+        case _:
+            return None

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from millpond.errors import MillpondError
-from millpond.events import Observe, ignore
+from millpond.events import Observe, ObserveJobs
 from millpond.registry import ExecutorRegistry
 from millpond.settings import WorkerSettings
 from millpond.worker.worker import Worker
@@ -23,10 +23,11 @@ class WorkerThread:
         registry: ExecutorRegistry,
         *,
         settings: WorkerSettings | None = None,
-        observe: Observe = ignore,
+        observe: Observe | None = None,
+        observe_jobs: ObserveJobs | None = None,
     ) -> None:
-        """As for Worker. Observers are called in the worker's thread."""
-        self._worker = Worker(dsn, registry, settings=settings, observe=observe)
+        """As for Worker."""
+        self._worker = Worker(dsn, registry, settings=settings, observe=observe, observe_jobs=observe_jobs)
         self._thread = threading.Thread(target=self._work, name="millpond-worker", daemon=True)
         self._started = threading.Event()
         self._error: BaseException | None = None

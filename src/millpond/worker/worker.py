@@ -12,15 +12,17 @@ from typing import Self
 import psycopg
 
 from millpond.errors import DatabaseUnreachable, MillpondError
-from millpond.events import Event, LeaseLost, Observe, WorkerRegistered, ignore
+from millpond.events import LeaseLost, Observe, ObserveJobs, WorkerRegistered
 from millpond.registry import ExecutorRegistry
 from millpond.settings import WorkerSettings
 from millpond.store.completion import Completer
 from millpond.store.database import check_async
 from millpond.store.link import Link
 from millpond.tenancy.pool import TenantPool
+from millpond.worker.announcer import Announcer
 from millpond.worker.bell import Bell
 from millpond.worker.claimer import Claimer
+from millpond.worker.heartbeats import Heartbeats
 from millpond.worker.lease import Lease, LeaseOver
 from millpond.worker.listener import Listener
 from millpond.worker.patience import Patience
@@ -45,13 +47,18 @@ class Worker:
         registry: ExecutorRegistry,
         *,
         settings: WorkerSettings | None = None,
-        observe: Observe = ignore,
+        observe: Observe | None = None,
+        observe_jobs: ObserveJobs | None = None,
     ) -> None:
-        """`dsn` is a conninfo, a URI or an SQLAlchemy URL. The executors are those that are registered by now."""
+        """`dsn` is a conninfo, a URI or an SQLAlchemy URL. The executors are those that are registered by now.
+
+        `observe` is told of batches, `observe_jobs` of every completed job, every job that failed for good, and, now
+        and then, of jobs that are still running; both in a thread of their own.
+        """
         self._dsn = dsn
         self._settings = settings or WorkerSettings()
         self._executors = {key: registry.get(key) for key in sorted(registry.keys())}
-        self._observer = observe
+        self._announcer = Announcer(observe, observe_jobs)
         self._stopping = asyncio.Event()
         self._ready = asyncio.Event()
         self._news = Bell()
@@ -69,8 +76,14 @@ class Worker:
         Raises DatabaseUnreachable, DatabaseUnsuitable or SchemaMismatch when the database cannot be used at the
         start; afterwards an outage is waited for.
         """
+        if self._loop is not None:
+            raise MillpondError("This Worker has run before; make another one.")
         self._loop = asyncio.get_running_loop()
-        patience = Patience("registration", self._observe)
+        with self._announcer:
+            await self._run()
+
+    async def _run(self) -> None:
+        patience = Patience("registration", self._announcer.announce)
         async with self._link("registration") as link:
             await self._check(link)
             while not self._stopping.is_set():
@@ -131,7 +144,7 @@ class Worker:
                 settings,
                 registration.worker_id,
                 on_written=lambda: claimer.work_was_done(),
-                observe=self._observe,
+                announcer=self._announcer,
             )
             claimer = Claimer(
                 await links.enter_async_context(self._link("claimer")),
@@ -142,25 +155,27 @@ class Worker:
                 settler=settler,
                 bell=self._news,
                 complete_in=Completer(settings.schema),
-                observe=self._observe,
+                announcer=self._announcer,
             )
 
             def give_up(reason: str) -> None:
                 """The lease is over: nothing held under it may be finished, and nothing of it written."""
-                self._observe(LeaseLost(registration.worker_id, reason))
+                self._announcer.announce(LeaseLost(registration.worker_id, reason))
                 settler.give_up()
                 pool.hurry()
 
-            upkeep = Upkeep(self._link("upkeep"), settings, list(self._executors), bell=due, observe=self._observe)
+            upkeep = Upkeep(
+                self._link("upkeep"), settings, list(self._executors), bell=due, observe=self._announcer.announce
+            )
             async with (
                 background(Lease(self._dsn, registration, settings, on_over=give_up)),  # beats while jobs drain
                 finishing(settler),  # writes until the last outcome is in
                 pool,  # drains; hands back what has not started
-                background(upkeep, *self._listeners(due)),
+                background(upkeep, *self._listeners(due), *self._heartbeats(claimer)),
             ):
                 if self._hurried:
                     pool.hurry()
-                self._observe(WorkerRegistered(registration.worker_id, worker_name()))
+                self._announcer.announce(WorkerRegistered(registration.worker_id, worker_name()))
                 logger.info(
                     "Worker %s serves %s in queues %s; its lease is %g s.",
                     registration.worker_id,
@@ -179,17 +194,16 @@ class Worker:
             return []
         dsn = self._settings.listen_dsn or self._dsn
         link = Link(dsn, role="listener", timeout=self._settings.statement_timeout)
-        return [Listener(link, self._settings.schema, (self._news, due), observe=self._observe)]
+        return [Listener(link, self._settings.schema, (self._news, due), observe=self._announcer.announce)]
+
+    def _heartbeats(self, claimer: Claimer) -> list[Heartbeats]:
+        if not self._announcer.jobs_are_observed:
+            return []
+        return [Heartbeats(self._announcer, claimer.running_since, every=self._settings.beat_interval)]
 
     async def _check(self, link: Link) -> None:
         async with link.answering() as connection:
             await check_async(connection, self._settings.schema)
-
-    def _observe(self, event: Event) -> None:
-        try:
-            self._observer(event)
-        except Exception:
-            logger.exception("An observer failed on %r; nothing else changes.", event)
 
     def _on_loop(self, callback: Callable[[], None]) -> None:
         if self._loop is None:

@@ -2,7 +2,7 @@
 --
 -- The ring is the tenants with available jobs: those after {cursor}, then those up to it, at most {ring_size} in all,
 -- found by one index probe each. Every tenant with room gives the same share. A tenant's own jobs go by priority, then
--- by age. So the cost depends on the batch, not on the backlog.
+-- by age. So the cost depends on the batch, not on the backlog. A worker whose row is gone gets nothing.
 --
 -- The first row is no job but where the turns stand: the next cursor, and whether to claim again at once.
 WITH RECURSIVE after_cursor (tenant_id, place) AS (
@@ -59,7 +59,7 @@ WITH RECURSIVE after_cursor (tenant_id, place) AS (
         ring.place,
         least(ring.room, ceil({size}::numeric / count(*) OVER ())::integer) AS share
     FROM ring
-    WHERE ring.room > 0
+    WHERE ring.room > 0 AND EXISTS (SELECT FROM {schema}.workers AS w WHERE w.id = {worker_id})
     ORDER BY ring.place
 ), picked AS MATERIALIZED (
     SELECT own.ctid AS place_on_disk, shares.tenant_id, shares.place, shares.share
