@@ -14,8 +14,10 @@ MillpondError
 │   ├── UnknownTenant
 │   ├── TenantQueueFull
 │   ├── PoolQueueFull
-│   └── PoolStopping
+│   ├── PoolStopping
+│   └── ForkedPool               this process was forked from the pool's
 ├── TaskTimeout                  an attempt ran longer than its timeout
+├── ProcessDied                  the child process of an attempt ended without an answer
 ├── ClaimLost                    the row is no longer this worker's
 └── StoreError                   the database is not usable as it is
     ├── DatabaseUnreachable
@@ -150,12 +152,32 @@ class PoolStopping(SubmitError):
         super().__init__(tenant, "The pool is not running: it takes tasks between start and stop only.")
 
 
+class ForkedPool(SubmitError):
+    """A pool lives in the process that started it: a forked child has its memory, but not its loop and threads."""
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__(
+            tenant,
+            "This process was forked from the pool's; it must start a pool of its own "
+            "(or be spawned, or hand the work back to its parent).",
+        )
+
+
 class TaskTimeout(MillpondError, TimeoutError):
     """An attempt ran longer than its timeout."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"The attempt did not end within its timeout of {seconds:g} s.")
         self.seconds = seconds
+
+
+class ProcessDied(MillpondError):
+    """The child process of an attempt ended without an answer: killed, out of memory, or crashed."""
+
+    def __init__(self, exit_code: int | None) -> None:
+        how = f"by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"with exit code {exit_code}"
+        super().__init__(f"The child process that ran the attempt ended {how}, without an answer.")
+        self.exit_code = exit_code
 
 
 class ClaimLost(MillpondError):

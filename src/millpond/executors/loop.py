@@ -50,7 +50,7 @@ def _keep_for_ever(coroutine: Coroutine[Any, Any, Any]) -> None:
 
     A daemon's frame outlives even the interpreter's own cleaning up.
     """
-    threading.Thread(target=_hold, args=(coroutine,), name="millpond-left-behind", daemon=True).start()
+    threading.Thread(target=_hold, args=(coroutine,), name="left-behind-by-millpond", daemon=True).start()
 
 
 def _hold(_coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -166,7 +166,7 @@ class Runners:
     def _begin(self, attempt: Attempt, me: Runner) -> Awaitable[Any] | None:
         """Run the attempt until it ends or waits. In a context of its own, and an empty one."""
         me.attempt = attempt
-        attempt.hand = me
+        attempt.runner = me
         context = Context()
         outcome: Outcome
         try:

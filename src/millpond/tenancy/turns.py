@@ -70,7 +70,8 @@ class Turns(Generic[T]):
         """Queue the item behind the tenant's others."""
         lane.queue[item] = None
         self.queued += 1
-        self._join(lane)
+        if lane not in self._ring:
+            self._join(lane)
 
     def pop(self) -> T | None:
         """The next item, which now runs; None when none may."""
@@ -93,7 +94,10 @@ class Turns(Generic[T]):
         """One running item of the lane is done with."""
         self.running -= 1
         lane.running -= 1
-        self._join_or_close(lane)
+        if not lane.queue:
+            self._close_if_empty(lane)
+        elif lane not in self._ring:
+            self._join(lane)
 
     def remove(self, lane: Lane[T], item: T) -> None:
         """Take a queued item out, wherever it stands."""
@@ -101,7 +105,7 @@ class Turns(Generic[T]):
         self.queued -= 1
         if not lane.queue:
             self._ring.pop(lane, None)
-            self._join_or_close(lane)
+            self._close_if_empty(lane)
 
     def rest(self, lane: Lane[T]) -> None:
         """One more item of the lane is coming later."""
@@ -118,7 +122,7 @@ class Turns(Generic[T]):
         """A resting item will not come again."""
         self.resting -= 1
         lane.resting -= 1
-        self._join_or_close(lane)
+        self._close_if_empty(lane)
 
     def change(self, lane: Lane[T], limit: int, weight: int) -> None:
         """Other terms from now on. What runs above a lowered limit runs on."""
@@ -126,16 +130,15 @@ class Turns(Generic[T]):
         lane.credit = min(lane.credit, lane.weight)
         if lane.running >= lane.limit:
             self._ring.pop(lane, None)
-        else:
+        elif lane.queue and lane not in self._ring:
             self._join(lane)
 
     def _join(self, lane: Lane[T]) -> None:
-        if lane.queue and lane.running < lane.limit and lane not in self._ring:
+        """Queue up for a turn, if it may run."""
+        if lane.running < lane.limit:
             lane.credit = lane.weight
             self._ring[lane] = None
 
-    def _join_or_close(self, lane: Lane[T]) -> None:
-        if lane.queue:
-            self._join(lane)
-        elif not lane.running and not lane.resting:
+    def _close_if_empty(self, lane: Lane[T]) -> None:
+        if not lane.held:
             del self.lanes[lane.tenant]
