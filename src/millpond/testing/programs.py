@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.errors import MillpondError
+from millpond.store.database import MINIMUM_SERVER
 
 _SYSTEM: Final = (
     "usr/lib/postgresql/*/bin",  # Debian, Ubuntu
@@ -130,6 +131,12 @@ def embedded() -> Path:
 
 
 def system() -> Path | None:
-    """The programs of the newest server that the system has."""
+    """The programs of the newest server that the system has, if millpond can live with it."""
     folders = [folder for pattern in _SYSTEM for folder in Path("/").glob(pattern) if (folder / "initdb").exists()]
-    return max(folders, key=lambda folder: Programs(folder, None).version(), default=None)
+    versions = {Programs(folder, None).version(): folder for folder in folders}
+    newest = max(versions, default=0)
+    return versions[newest] if newest >= MINIMUM_SERVER else None
+
+
+if __name__ == "__main__":  # for scripts that ask whether there is such a server
+    raise SystemExit(system() is None)

@@ -65,7 +65,7 @@ def _first_there() -> str:
 
 @contextlib.contextmanager
 def _container() -> Iterator[str]:
-    from testcontainers.postgres import PostgresContainer
+    from testcontainers.community.postgres import PostgresContainer
 
     with PostgresContainer(os.environ.get(IMAGE, "postgres:18"), driver=None) as container:
         yield container.get_connection_url()
