@@ -26,18 +26,21 @@ from millpond.errors import (
 )
 from millpond.execution import JobContext
 from millpond.job import ClaimToken, Job, JobId, JobState, NewJob
-from millpond.options import JobOptions, args
+from millpond.options import ArgsOptions, JobOptions, args
 from millpond.outcome import Cancelled, Completed, Failed, Outcome, Released
 from millpond.registry import ExecutorRegistry
 from millpond.settings import Attempts, PoolSettings, RetryPolicy, WorkerSettings
+from millpond.store.connections import AsyncConnection, SyncConnection
 from millpond.tenancy.pool import Room, TenantPool
 from millpond.tenancy.task import Task, TaskContext
 from millpond.worker.thread import WorkerThread
 from millpond.worker.worker import Worker
 
 __all__ = [
+    "ArgsOptions",
     "ArgsTooLarge",
     "AsyncClient",
+    "AsyncConnection",
     "Attempts",
     "Cancelled",
     "ClaimLost",
@@ -71,6 +74,7 @@ __all__ = [
     "SettingsError",
     "StoreError",
     "SubmitError",
+    "SyncConnection",
     "Task",
     "TaskContext",
     "TaskTimeout",

@@ -33,6 +33,17 @@ from collections.abc import Iterable
 class MillpondError(Exception):
     """The root: catching it catches everything that millpond raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as it is, since most are made from other things than their message: they cross processes."""
+        return _remade, (type(self), self.args, vars(self))
+
+
+def _remade(kind: type[MillpondError], args: tuple[object, ...], state: dict[str, object]) -> MillpondError:
+    error = kind.__new__(kind, *args)
+    error.args = args  # OSError's leaves them to its __init__
+    vars(error).update(state)
+    return error
+
 
 def _shown(value: object, limit: int = 80) -> str:
     """The value for a message: never raises, never long."""
