@@ -32,7 +32,7 @@ _CONNECT_TIMEOUT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerFacts:
     """What a server says about itself, and about one schema."""
 
     version: int
@@ -65,9 +65,9 @@ class Revision:
     """The oldest code that works on this schema, by the newest revision that such code knows."""
 
 
-def read_server(schema: str) -> Statement[Server]:
+def read_server(schema: str) -> Statement[ServerFacts]:
     """Ask the server about itself and this schema: needs no rights."""
-    return Statement("read_server", schema, {"schema_name": schema}, lambda rows: Server(*rows[0]))
+    return Statement("read_server", schema, {"schema_name": schema}, lambda rows: ServerFacts(*rows[0]))
 
 
 def read_revision(schema: str) -> Statement[Revision]:
@@ -128,7 +128,7 @@ def unreachable(dsn: str, error: Exception) -> DatabaseUnreachable:
     return DatabaseUnreachable(f"Cannot connect to {described(dsn)}: {said.rpartition('failed: ')[2].rstrip('.')}.")
 
 
-def _check_server(server: Server, schema: str) -> None:
+def _check_server(server: ServerFacts, schema: str) -> None:
     server.check()
     if not server.migrated:
         raise SchemaMismatch(f"Schema {schema!r} of this database is not migrated: run `millpond migrate up`.")
