@@ -10,7 +10,7 @@ import msgspec
 from millpond.clock import monotonic
 from millpond.executors.mailbox import Mailbox
 from millpond.executors.processes import Processes, Work
-from millpond.executors.threads import Threads
+from millpond.executors.threads import Threads, in_thread
 from millpond.outcome import Completed
 from millpond.settings import PoolSettings
 from millpond.tenancy.attempt import Attempt, verdict
@@ -71,9 +71,9 @@ class Crew:
 
     async def close(self) -> None:
         """End everything but threads that still run something. Every attempt must be over."""
-        await self._runners.close()
         self._threads.close()
-        self._processes.close()
+        await self._runners.close()
+        await in_thread(self._processes.close)
 
     def _send(self, attempt: Attempt) -> None:
         if attempt.task.isolation == "process":

@@ -109,8 +109,8 @@ class Custody:
 
     async def end(self) -> None:
         """Leave nothing behind but threads that still run something. Nothing may be held."""
-        await self._crew.close()
         self._deadlines.close()
+        await self._crew.close()
 
     def forget(self) -> None:
         """Drop everything untold: this is a forked child, and what is held is the parent's."""

@@ -170,13 +170,27 @@ class TenantPool:
         Returns in bounded time: graceful_timeout (that of the settings, when not given) and their cancel_timeout.
         Called while the pool stops already, it waits for that, and can only shorten it.
         """
-        self._begin_stop(self._settings.graceful_timeout if graceful_timeout is None else graceful_timeout)
+        self.hurry(self._settings.graceful_timeout if graceful_timeout is None else graceful_timeout)
         if self._stopping is not None:
             await asyncio.shield(self._stopping)
 
-    def hurry(self) -> None:
-        """Stop without grace: what runs is cancelled at once. `stop` waits for the end of it."""
-        self._begin_stop(0.0)
+    def hurry(self, graceful_timeout: float = 0.0) -> None:
+        """Begin to stop, or shorten a stop that has begun: without grace, what runs is cancelled now.
+
+        `stop` waits for the end of it.
+        """
+        if self._custody is None:
+            return
+        ends = monotonic() + graceful_timeout
+        if self._stopping is None:
+            self._grace_ends = ends
+            self._custody.close()
+            self._stopping = asyncio.get_running_loop().create_task(
+                self._wind_down(self._custody), name="millpond-stop", context=Context()
+            )
+        elif ends < self._grace_ends:
+            self._grace_ends = ends
+            self._custody.look_again()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -238,20 +252,6 @@ class TenantPool:
         if self._lens is not None:
             self._lens.lagged(seconds)
 
-    def _begin_stop(self, grace: float) -> None:
-        if self._custody is None:
-            return
-        ends = monotonic() + grace
-        if self._stopping is None:
-            self._grace_ends = ends
-            self._custody.close()
-            self._stopping = asyncio.get_running_loop().create_task(
-                self._wind_down(self._custody), name="millpond-stop", context=Context()
-            )
-        elif ends < self._grace_ends:
-            self._grace_ends = ends
-            self._custody.look_again()
-
     async def _wind_down(self, custody: Custody) -> None:
         """Each step leaves less. Whoever cancels one is in a hurry, and brings on the next."""
         if self._refreshing is not None:
@@ -263,7 +263,8 @@ class TenantPool:
         with suppress(asyncio.CancelledError):
             await custody.emptied(until=lambda: patience_ends)
         custody.write_off()
-        await custody.end()
+        with suppress(asyncio.CancelledError):
+            await custody.end()
         if self._watchdog is not None:
             self._watchdog.stop()
         self._custody = None
