@@ -5,6 +5,7 @@ This room knows no database: what completes a job in the user's own transaction 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -30,34 +31,42 @@ class CompleteIn(Protocol):
     def __call__(self, conn: Any, job: Job) -> Any: ...
 
 
+class Work(Protocol):
+    """What a context belongs to."""
+
+    job: Job
+    complete_in: CompleteIn
+    completed_in_place: bool
+
+
 class JobContext:
     """What an executor learns about its job, and what it may ask for."""
 
-    __slots__ = ("_attempt", "_signals")
+    __slots__ = ("_signals", "_work")
 
-    def __init__(self, attempt: Attempt, signals: Signals) -> None:
-        self._attempt = attempt
+    def __init__(self, work: Work, signals: Signals) -> None:
+        self._work = work
         self._signals = signals
 
     @property
     def job(self) -> Job:
         """The job as it was claimed."""
-        return self._attempt.job
+        return self._work.job
 
     @property
     def tenant(self) -> str:
         """Whom the job is for."""
-        return self._attempt.job.tenant
+        return self._work.job.tenant
 
     @property
     def attempt(self) -> int:
         """1 for the first attempt."""
-        return self._attempt.job.attempt
+        return self._work.job.attempt
 
     @property
     def metadata(self) -> dict[str, str]:
         """What was stored beside the args at enqueue."""
-        stored = self._attempt.job.metadata
+        stored = self._work.job.metadata
         return {} if stored is None else msgspec.json.decode(stored, type=dict[str, str])
 
     @property
@@ -80,11 +89,11 @@ class JobContext:
         it must be awaited. What the executor does afterwards does not change the outcome, once committed. Raises
         ClaimLost when the row is no longer this attempt's: let it pass, so that the transaction rolls back.
         """
-        self._attempt.completed_in_place = True
-        return self._attempt.complete_in(conn, self._attempt.job)
+        self._work.completed_in_place = True
+        return self._work.complete_in(conn, self._work.job)
 
 
-class Attempt:
+class Execution:
     """One attempt at a job, as work for the pool: called with the pool's signals, it gives what its executor gives."""
 
     __slots__ = ("complete_in", "completed_in_place", "executor", "job", "started_at")
@@ -101,3 +110,28 @@ class Attempt:
     def __call__(self, signals: Signals) -> object:
         self.started_at = monotonic()
         return self.executor.call(JobContext(self, signals), self.executor.decode(self.job.args))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """On its way to a child process: what may not travel is done before, and what nobody reads there stays."""
+        self.started_at = monotonic()
+        args = self.executor.decode(self.job.args)
+        return _InChild, (self.job, self.executor.call, args, self.complete_in)
+
+
+class _InChild:
+    """An execution in a child process. What the executor returns stays there; only how it ended comes back."""
+
+    def __init__(self, job: Job, call: Callable[[Any, Any], object], args: object, complete_in: CompleteIn) -> None:
+        self.job = job
+        self.complete_in = complete_in
+        self.completed_in_place = False
+        self._call = call
+        self._args = args
+
+    def __call__(self, signals: Signals) -> CompletedInPlace | None:
+        self._call(JobContext(self, signals), self._args)
+        return CompletedInPlace() if self.completed_in_place else None
+
+
+class CompletedInPlace:
+    """What a child process returns when its executor wrote the completion itself."""

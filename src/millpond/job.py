@@ -13,7 +13,7 @@ JobId = NewType("JobId", int)
 """`jobs.id`: a bigint, unique within its schema. No order of ids is promised across transactions."""
 
 ClaimToken = NewType("ClaimToken", int)
-"""What a claim statement stamps on its rows; never used again. High half: the worker's number; low half: its counter."""
+"""What a claim stamps on its rows; never used again. High half: the worker's number; low half: its count of claims."""
 
 MAX_NAME: Final = 255
 """Longest tenant id, queue name and executor key, in characters."""

@@ -13,7 +13,7 @@ _MAX_EXPONENT = 1023
 
 
 def exponential(attempt: int, base: float, cap: float) -> float:
-    """`base · 2^(attempt − 1)` seconds, at most `cap`, at least 0; attempt 1 is the first. Never overflows."""
+    """`base · 2^(attempt - 1)` seconds, at most `cap`, at least 0; attempt 1 is the first. Never overflows."""
     if base <= 0 or cap <= 0:
         return 0.0
     return min(cap, base * 2.0 ** min(max(attempt, 1) - 1, _MAX_EXPONENT))

@@ -1,4 +1,4 @@
-"""Every option: frozen, typed, checked when made, with its default, unit and bounds. Nothing here reads the environment."""
+"""Every option: frozen, typed, checked when made, with default, unit and bounds. Nothing here reads the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_SCHEMA = "millpond"
 """The schema that holds everything of one installation, `alembic_version` included."""
 
 MAX_SCHEMA_BYTES = 63
-"""NAMEDATALEN − 1: Postgres would cut a longer identifier without an error."""
+"""One less than NAMEDATALEN: Postgres would cut a longer identifier without an error."""
 
 MAX_SECONDS = 10 * 365 * 86_400.0
 """Ten years: longer than any sensible interval, short enough for every timestamp and timer."""
@@ -175,8 +175,8 @@ class WorkerSettings:
             raise SettingsError(
                 "stale_timeout",
                 self.stale_timeout,
-                f"must be at least three times beat_interval + settle_interval and 10 % jitter "
-                f"({(self.beat_interval + self.settle_interval) * 3.3:g} s), so that one late beat is not taken for death.",
+                "must be at least three times beat_interval + settle_interval and 10 % jitter: "
+                f"{(self.beat_interval + self.settle_interval) * 3.3:g} s. One late beat must not be taken for death.",
             )
 
     def _check_queues(self) -> None:

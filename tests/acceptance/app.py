@@ -44,3 +44,16 @@ async def hang_once(ctx: JobContext, args: dict[str, Any]) -> None:
 def kill(ctx: JobContext, args: dict[str, Any]) -> None:
     ledger(ctx)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@registry.executes("in a child", isolation="process")
+def in_a_child(ctx: JobContext, args: dict[str, Any]) -> None:
+    ledger(ctx)
+    with psycopg.connect(os.environ["MILLPOND_DSN"]) as connection:
+        ctx.complete_in(connection)
+
+
+@registry.executes("kill the child", isolation="process")
+def kill_the_child(ctx: JobContext, args: dict[str, Any]) -> None:
+    ledger(ctx)
+    os.kill(os.getpid(), signal.SIGKILL)

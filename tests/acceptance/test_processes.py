@@ -177,3 +177,20 @@ def test_status_counts_and_names_what_nobody_serves(store: Store) -> None:
         text = millpond(store, "status").stdout
     assert "nobody [red]has" in text
     assert "completed" in text
+
+
+def test_jobs_in_child_processes_charge_nobody_else_when_they_die(store: Store) -> None:
+    good = store.enqueue("in a child")
+    bad = store.enqueue("kill the child", max_attempts=1)
+    with process(store) as worker:
+        eventually(lambda: store.states() == {"completed": 1, "discarded": 1}, worker)
+        with store.database.connect() as connection:
+            pids = {row[0] for row in connection.execute("SELECT pid FROM ledger").fetchall()}
+        assert worker.pid not in pids
+        worker.terminate()
+        assert worker.stderr is not None
+        log = worker.stderr.read()
+        assert worker.wait(DEADLINE) == 0
+    assert store.row(good)["attempt"] == 1
+    assert store.row(bad)["errors"][0]["type"] == "ProcessDied"
+    assert "too late" not in log  # that the job was completed in place is no surprise

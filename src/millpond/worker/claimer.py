@@ -13,7 +13,7 @@ import psycopg
 from millpond.clock import monotonic
 from millpond.errors import DatabaseUnreachable, SubmitError
 from millpond.events import JobsClaimed
-from millpond.execution import Attempt, CompleteIn
+from millpond.execution import CompleteIn, Execution
 from millpond.job import ClaimToken, Job
 from millpond.outcome import Outcome, Released
 from millpond.registry import Executor
@@ -62,7 +62,7 @@ class Claimer:
         self._complete_in = complete_in
         self._announcer = announcer
         self._patience = Patience("claimer", announcer.announce)
-        self._held: set[Attempt] = set()
+        self._held: set[Execution] = set()
         self._appetite = Appetite(
             worker_count=settings.pool.worker_count, claim_size=settings.claim_size, now=monotonic()
         )
@@ -91,14 +91,14 @@ class Claimer:
 
     def finished(self, task: Task, outcome: Outcome) -> None:
         """The pool's callback: an attempt has ended, or will never start."""
-        assert isinstance(task.run, Attempt)
+        assert isinstance(task.run, Execution)
         self._held.discard(task.run)
         self._settler.add(task.run, outcome)
         self.work_was_done()
 
     def running_since(self) -> Iterable[tuple[Job, float]]:
         """The jobs that run, and since when; only when single jobs are observed."""
-        return [(attempt.job, attempt.started_at) for attempt in self._held if attempt.started_at is not None]
+        return [(execution.job, execution.started_at) for execution in self._held if execution.started_at is not None]
 
     def work_was_done(self) -> None:
         """There may be room again: look, if the last look was cut short by want of it."""
@@ -158,12 +158,12 @@ class Claimer:
 
     def _submit(self, job: Job) -> None:
         executor = self._executors[job.executor]
-        attempt = Attempt(job, executor, self._complete_in)
+        execution = Execution(job, executor, self._complete_in)
         try:
             self._pool.submit(
                 Task(
                     tenant=job.tenant,
-                    run=attempt,
+                    run=execution,
                     complete=self.finished,
                     isolation=executor.isolation,
                     timeout=job.timeout if job.timeout is not None else executor.timeout,
@@ -172,10 +172,10 @@ class Claimer:
                 )
             )
         except SubmitError as error:
-            self._settler.add(attempt, Released(str(error)))
+            self._settler.add(execution, Released(str(error)))
         else:
             if self._announcer.jobs_are_observed:
-                self._held.add(attempt)
+                self._held.add(execution)
 
     async def _release_unanswered(self) -> None:
         """Give back what a claim may have taken whose answer was lost. None of it was started."""

@@ -15,7 +15,7 @@ import psycopg
 from millpond.clock import monotonic
 from millpond.errors import DatabaseUnreachable
 from millpond.events import JobCompleted, JobEvent, JobFailed, JobsSettled
-from millpond.execution import Attempt
+from millpond.execution import CompletedInPlace, Execution
 from millpond.job import JobId, JobState
 from millpond.outcome import Completed, Failed, Outcome, Settlement, settlement
 from millpond.retry import proportional_jitter
@@ -78,16 +78,16 @@ class Settler:
         """Whether no more should be claimed until some are written."""
         return self.waiting >= _BATCHES_IN_MEMORY * self._settings.settle_size
 
-    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+    def add(self, execution: Execution, outcome: Outcome) -> None:
         """Take the outcome of an attempt. Never blocks: it is the end of the pool's callback."""
         self._taken += 1
         if self._given_up:
             return
-        if attempt.completed_in_place:
-            self._completed_in_place.add(attempt.job.id)
-        settled = settlement(attempt.job, outcome, backoff=self._backoff, worker=self._worker)
-        if self._announcer.jobs_are_observed and (event := _event_of(attempt, outcome, settled)) is not None:
-            self._told[attempt.job.id] = event
+        if execution.completed_in_place or _tells_of_completion(outcome):
+            self._completed_in_place.add(execution.job.id)
+        settled = settlement(execution.job, outcome, backoff=self._backoff, worker=self._worker)
+        if self._announcer.jobs_are_observed and (event := _event_of(execution, outcome, settled)) is not None:
+            self._told[execution.job.id] = event
         self._pending.append(settled)
         if len(self._pending) in (1, self._settings.settle_size):
             self._news.set()
@@ -186,12 +186,17 @@ class Settler:
         return proportional_jitter(attempt, self._settings.base_backoff, self._settings.max_backoff)
 
 
-def _event_of(attempt: Attempt, outcome: Outcome, settled: Settlement) -> JobEvent | None:
+def _tells_of_completion(outcome: Outcome) -> bool:
+    """Whether this came from a child process whose executor wrote the completion itself."""
+    return isinstance(outcome, Completed) and isinstance(outcome.result, CompletedInPlace)
+
+
+def _event_of(execution: Execution, outcome: Outcome, settled: Settlement) -> JobEvent | None:
     """What its observer hears of a job: a completion, or a failure that was the last."""
     match outcome:
-        case Completed() if attempt.started_at is not None:
-            return JobCompleted(attempt.job, monotonic() - attempt.started_at)
+        case Completed() if execution.started_at is not None:
+            return JobCompleted(execution.job, monotonic() - execution.started_at)
         case Failed(error) if settled.state == JobState.DISCARDED:
-            return JobFailed(attempt.job, error)
+            return JobFailed(execution.job, error)
         case _:
             return None
