@@ -33,6 +33,7 @@ from millpond.settings import Attempts, PoolSettings, RetryPolicy, WorkerSetting
 from millpond.store.connections import AsyncConnection, SyncConnection
 from millpond.tenancy.pool import Room, TenantPool
 from millpond.tenancy.task import Task, TaskContext
+from millpond.worker.tally import Tally, WorkerHealth
 from millpond.worker.thread import WorkerThread
 from millpond.worker.worker import Worker
 
@@ -75,6 +76,7 @@ __all__ = [
     "StoreError",
     "SubmitError",
     "SyncConnection",
+    "Tally",
     "Task",
     "TaskContext",
     "TaskTimeout",
@@ -84,6 +86,7 @@ __all__ = [
     "UnknownTenant",
     "UnsupportedConnection",
     "Worker",
+    "WorkerHealth",
     "WorkerSettings",
     "WorkerThread",
     "args",

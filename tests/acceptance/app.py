@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from typing import Any
@@ -31,6 +32,14 @@ def note(ctx: JobContext, args: dict[str, Any]) -> None:
 async def hang(ctx: JobContext, args: dict[str, Any]) -> None:
     await asyncio.to_thread(ledger, ctx)
     await asyncio.Event().wait()
+
+
+@registry.executes("swallow")
+async def swallow(ctx: JobContext, args: dict[str, Any]) -> None:
+    await asyncio.to_thread(ledger, ctx)
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
 
 
 @registry.executes("hang once")

@@ -117,23 +117,63 @@ def test_a_job_that_kills_its_worker_starts_max_attempts_times_and_is_discarded(
     assert [error["type"] for error in store.row(job_id)["errors"]] == ["WorkerLost"] * 2
 
 
+def stop_once(worker: subprocess.Popen[str]) -> None:
+    """Send SIGTERM, and wait until the worker has heard it."""
+    worker.terminate()
+    assert worker.stderr is not None
+    eventually(lambda: "SIGTERM: stop." in worker.stderr.readline())  # type: ignore[union-attr]
+
+
 def test_a_second_signal_ends_the_grace_and_hands_the_job_back(store: Store) -> None:
     job_id = store.enqueue("hang", max_attempts=1)
     with process(store, "--grace", "600") as worker:
         eventually(lambda: starts(store), worker)
+        stop_once(worker)
         worker.terminate()
-        assert worker.stderr is not None
-        eventually(lambda: "SIGTERM: stop." in worker.stderr.readline())
-        worker.terminate()
-        assert worker.wait(DEADLINE) == 0
+        assert worker.wait(DEADLINE) == 3
     row = store.row(job_id)
-    assert (row["state"], row["attempt"]) == ("available", 0)
+    assert (row["state"], row["attempt"], row["errors"]) == ("available", 0, None)
+
+
+def test_a_third_signal_kills(store: Store) -> None:
+    store.enqueue("swallow")
+    with process(store, "--grace", "600") as worker:
+        eventually(lambda: starts(store), worker)
+        stop_once(worker)
+        worker.terminate()
+        eventually(lambda: "SIGTERM: hurry." in worker.stderr.readline())  # type: ignore[union-attr]
+        worker.terminate()
+        assert worker.wait(DEADLINE) == -signal.SIGTERM
+
+
+def test_a_grace_that_ends_cuts_short_and_says_so(store: Store) -> None:
+    job_id = store.enqueue("hang", max_attempts=1)
+    with process(store, "--grace", "0.1") as worker:
+        eventually(lambda: starts(store), worker)
+        worker.terminate()
+        assert worker.wait(DEADLINE) == 3
+    assert store.row(job_id)["state"] == "available"
 
 
 def test_until_done_leaves_when_nothing_is_left(store: Store) -> None:
     store.enqueue_many("note", {"a": 5})
     assert millpond(store, "worker", "app:registry", "--until-done").returncode == 0
     assert store.states() == {"completed": 5}
+
+
+def test_until_done_says_that_a_job_was_discarded(store: Store) -> None:
+    store.enqueue("note", max_attempts=1)
+    store.execute("DROP TABLE ledger")
+    assert millpond(store, "worker", "app:registry", "--until-done").returncode == 1
+    assert store.states() == {"discarded": 1}
+
+
+def test_the_lease_can_be_set_by_the_environment_and_is_logged(store: Store) -> None:
+    result = millpond(
+        store, "worker", "app:registry", "--until-done", MILLPOND_STALE_TIMEOUT="77", MILLPOND_BEAT_INTERVAL="7"
+    )
+    assert result.returncode == 0
+    assert "its lease is 77 s" in result.stderr
 
 
 @pytest.mark.parametrize(

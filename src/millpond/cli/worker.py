@@ -17,37 +17,51 @@ import typer
 
 from millpond.cli.options import Dsn, Schema
 from millpond.errors import SettingsError
+from millpond.job import DEFAULT_QUEUE
 from millpond.registry import ExecutorRegistry
-from millpond.settings import DEFAULT_QUEUE, PoolSettings, WorkerSettings
+from millpond.settings import PoolSettings, WorkerSettings
 from millpond.telemetry.worker import WorkerMetrics
+from millpond.worker.tally import Tally
 from millpond.worker.worker import Worker
 
 _WORKER = WorkerSettings()
 _POOL = _WORKER.pool
 
+_CUT_SHORT = 3
+"""Exit status: running jobs were cancelled and handed back, or outcomes were lost with the database."""
+
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def _option(help_text: str, variable: str, *names: str) -> typer.models.OptionInfo:
+    """An option that may also be said by a variable of the environment."""
+    option: typer.models.OptionInfo = typer.Option(*names, help=help_text, envvar=f"MILLPOND_{variable}")
+    return option
 
 
 def worker(
     registry: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the ExecutorRegistry is.")],
     dsn: Dsn,
     schema: Schema,
-    queue: Annotated[list[str] | None, typer.Option("--queue", "-q", help="A queue to serve; may be repeated.")] = None,
-    workers: Annotated[int, typer.Option(help="Jobs that run at once.")] = _POOL.worker_count,
-    grace: Annotated[float, typer.Option(help="Seconds that jobs have to end after a stop.")] = _POOL.graceful_timeout,
-    timeout: Annotated[float | None, typer.Option(help="Seconds that an attempt may take, unless it says.")] = None,
-    poll_interval: Annotated[float, typer.Option(help="Seconds between two looks.")] = _WORKER.poll_interval,
-    stale_timeout: Annotated[float, typer.Option(help="The lease, in seconds.")] = _WORKER.stale_timeout,
-    beat_interval: Annotated[float, typer.Option(help="Seconds between two beats.")] = _WORKER.beat_interval,
-    listen: Annotated[bool, typer.Option(help="Listen for wake-ups; else poll alone.")] = True,
-    listen_dsn: Annotated[str | None, typer.Option(help="Where to listen, when --dsn leads through a pooler.")] = None,
+    queue: Annotated[list[str] | None, _option("A queue to serve; may be repeated.", "QUEUES", "--queue", "-q")] = None,
+    workers: Annotated[int, _option("Jobs that run at once.", "WORKERS")] = _POOL.worker_count,
+    grace: Annotated[float, _option("Seconds that jobs have to end after a stop.", "GRACE")] = _POOL.graceful_timeout,
+    timeout: Annotated[float | None, _option("Seconds that an attempt may take, unless it says.", "TIMEOUT")] = None,
+    poll_interval: Annotated[float, _option("Seconds between two looks.", "POLL_INTERVAL")] = _WORKER.poll_interval,
+    stale_timeout: Annotated[float, _option("The lease, in seconds.", "STALE_TIMEOUT")] = _WORKER.stale_timeout,
+    beat_interval: Annotated[float, _option("Seconds between two beats.", "BEAT_INTERVAL")] = _WORKER.beat_interval,
+    listen: Annotated[bool, _option("Listen for wake-ups; else poll alone.", "LISTEN")] = True,
+    listen_dsn: Annotated[str | None, _option("Where to listen, if not at --dsn (a pooler).", "LISTEN_DSN")] = None,
     until_done: Annotated[bool, typer.Option("--until-done", help="Stop when nothing is left to do.")] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[str, _option("debug, info, warning or error.", "LOG_LEVEL")] = "info",
 ) -> None:
     """Run the jobs of a registry.
 
     SIGTERM or SIGINT: claim no more, let running jobs end within the grace. Again: cancel them, and hand them back. A
     third time: die at once; the lease gives the jobs back.
+
+    Leaves with 0 when everything that ran has ended by itself; 1 when it could not work, or, with --until-done, when a
+    job was discarded; 3 when running jobs had to be cut short, or outcomes could not be written.
     """
     _set_up_logs(log_level)
     found = load_registry(registry)
@@ -63,7 +77,11 @@ def worker(
         exit_when_done=until_done,
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_work(dsn, found, settings))
+        tally = runner.run(run_until_stopped(Worker(dsn, found, settings=settings, observe=WorkerMetrics())))
+    if not tally.clean:
+        raise typer.Exit(_CUT_SHORT)
+    if until_done and tally.discarded:
+        raise typer.Exit(1)
 
 
 def load_registry(target: str) -> ExecutorRegistry:
@@ -87,8 +105,8 @@ def load_registry(target: str) -> ExecutorRegistry:
     return found
 
 
-async def _work(dsn: str, registry: ExecutorRegistry, settings: WorkerSettings) -> None:
-    running = Worker(dsn, registry, settings=settings, observe=WorkerMetrics())
+async def run_until_stopped(running: Worker) -> Tally:
+    """Run the worker to its end. The first SIGTERM or SIGINT stops it, the second hurries it, the third kills us."""
     loop = asyncio.get_running_loop()
     steps = iter((running.stop, running.hurry))
 
@@ -103,7 +121,7 @@ async def _work(dsn: str, registry: ExecutorRegistry, settings: WorkerSettings) 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     try:
-        await running.run()
+        return await running.run()
     finally:
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)

@@ -17,13 +17,14 @@ from millpond.errors import DatabaseUnreachable
 from millpond.events import JobCompleted, JobEvent, JobFailed, JobsSettled
 from millpond.execution import CompletedInPlace, Execution
 from millpond.job import JobId, JobState
-from millpond.outcome import Completed, Failed, Outcome, Settlement, settlement
+from millpond.outcome import Completed, Failed, Outcome, Released, Settlement, settlement
 from millpond.retry import proportional_jitter
 from millpond.settings import WorkerSettings
 from millpond.store import claims
 from millpond.store.link import Link
 from millpond.worker.announcer import Announcer
 from millpond.worker.patience import Patience
+from millpond.worker.tally import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Settler:
         *,
         on_written: Callable[[], None],
         announcer: Announcer,
+        tally: Tally,
     ) -> None:
         """`on_written` is called after each batch: there is room for more."""
         self._link = link
@@ -52,6 +54,7 @@ class Settler:
         self._worker = str(worker_id)
         self._on_written = on_written
         self._announcer = announcer
+        self._tally = tally
         self._patience = Patience("settler", announcer.announce)
         self._pending: list[Settlement] = []
         self._completed_in_place: set[int] = set()
@@ -81,6 +84,8 @@ class Settler:
     def add(self, execution: Execution, outcome: Outcome) -> None:
         """Take the outcome of an attempt. Never blocks: it is the end of the pool's callback."""
         self._taken += 1
+        if isinstance(outcome, Released) and outcome.started:
+            self._tally.cut_short += 1
         if self._given_up:
             return
         if execution.completed_in_place or _tells_of_completion(outcome):
@@ -142,6 +147,7 @@ class Settler:
             except (DatabaseUnreachable, psycopg.Error) as error:
                 if self._given_up or self._out_of_tries():
                     logger.error("%d outcomes could not be written; their jobs run again.", len(batch))  # noqa: TRY400
+                    self._tally.unwritten += len(batch)
                     return
                 await self._patience.failed(error)
             else:
@@ -169,7 +175,10 @@ class Settler:
             in_place.difference_update(outcome.id for outcome in batch)
         if stale:
             logger.warning("%d outcomes came too late, their claims were lost: jobs %s", len(stale), stale[:10])
-        self._announcer.announce(JobsSettled(Counter(outcome.state for outcome in batch), len(stale), seconds))
+        states = Counter(outcome.state for outcome in batch)
+        self._tally.settled += states
+        self._tally.stale += len(stale)
+        self._announcer.announce(JobsSettled(states, len(stale), seconds))
         if self._told:
             self._tell_of_jobs(batch, stale)
 

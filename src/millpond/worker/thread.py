@@ -11,6 +11,7 @@ from millpond.errors import MillpondError
 from millpond.events import Observe, ObserveJobs
 from millpond.registry import ExecutorRegistry
 from millpond.settings import WorkerSettings
+from millpond.worker.tally import WorkerHealth
 from millpond.worker.worker import Worker
 
 
@@ -49,6 +50,10 @@ class WorkerThread:
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def health(self) -> WorkerHealth:
+        """How the worker is at this moment."""
+        return self._worker.health()
 
     def hurry(self) -> None:
         """End the grace of a stop now."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +30,7 @@ from millpond.worker.patience import Patience
 from millpond.worker.registration import Registration, registered, worker_name
 from millpond.worker.services import background, finishing
 from millpond.worker.settler import Settler
+from millpond.worker.tally import Tally, WorkerHealth
 from millpond.worker.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
@@ -62,16 +64,17 @@ class Worker:
         self._stopping = asyncio.Event()
         self._ready = asyncio.Event()
         self._news = Bell()
-        self._pool: TenantPool | None = None
         self._hurried = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._running: asyncio.Future[None] | None = None
+        self._running: asyncio.Future[Tally] | None = None
+        self._tally = Tally()
+        self._rooms: _Rooms | None = None
         if not self._executors:
             raise MillpondError("The registry is empty: register an executor before making a worker of it.")
         _warn_of_multiplied_attempts(self._settings)
 
-    async def run(self) -> None:
-        """Work until stopped, or until all is done (`settings.exit_when_done`).
+    async def run(self) -> Tally:
+        """Work until stopped, or until all is done (`settings.exit_when_done`); what was done.
 
         Raises DatabaseUnreachable, DatabaseUnsuitable or SchemaMismatch when the database cannot be used at the
         start; afterwards an outage is waited for.
@@ -81,6 +84,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         with self._announcer:
             await self._run()
+        return self._tally
 
     async def _run(self) -> None:
         patience = Patience("registration", self._announcer.announce)
@@ -102,10 +106,26 @@ class Worker:
         """Wait until the worker is registered and claims."""
         await self._ready.wait()
 
-    async def finished(self) -> None:
-        """Wait until a worker that was started with `async with` has ended. Raises what ended it."""
+    async def finished(self) -> Tally:
+        """Wait until a worker that was started with `async with` has ended; what was done. Raises what ended it."""
         if self._running is not None:
             await asyncio.shield(self._running)
+        return self._tally
+
+    def health(self) -> WorkerHealth:
+        """How it is at this moment. From any thread."""
+        rooms, stopping = self._rooms, self._stopping.is_set()
+        pool = rooms.pool.health() if rooms else None
+        beat_age = rooms.lease.beat_age if rooms else None
+        return WorkerHealth(
+            worker_id=rooms.registration.worker_id if rooms else None,
+            healthy=bool(pool and pool.healthy) and not stopping and (beat_age or 0.0) < self._settings.stale_timeout,
+            stopping=stopping,
+            lease=self._settings.stale_timeout,
+            beat_age=beat_age,
+            unwritten=rooms.settler.waiting if rooms else 0,
+            pool=pool,
+        )
 
     def stop(self) -> None:
         """Claim no more, let running jobs end within the grace, write everything, end. From any thread; repeatable."""
@@ -138,13 +158,14 @@ class Worker:
         async with contextlib.AsyncExitStack() as links:
             settings = self._settings
             due = Bell()
-            self._pool = pool = TenantPool(settings.pool)
+            pool = TenantPool(settings.pool)
             settler = Settler(
                 await links.enter_async_context(self._link("settler")),
                 settings,
                 registration.worker_id,
                 on_written=lambda: claimer.work_was_done(),
                 announcer=self._announcer,
+                tally=self._tally,
             )
             claimer = Claimer(
                 await links.enter_async_context(self._link("claimer")),
@@ -167,8 +188,11 @@ class Worker:
             upkeep = Upkeep(
                 self._link("upkeep"), settings, list(self._executors), bell=due, observe=self._announcer.announce
             )
+            lease = Lease(self._dsn, registration, settings, on_over=give_up)
+            self._rooms = _Rooms(registration, lease, settler, pool)
+            links.callback(self._leave_rooms)
             async with (
-                background(Lease(self._dsn, registration, settings, on_over=give_up)),  # beats while jobs drain
+                background(lease),  # beats while jobs drain
                 finishing(settler),  # writes until the last outcome is in
                 pool,  # drains; hands back what has not started
                 background(upkeep, *self._listeners(due), *self._heartbeats(claimer)),
@@ -185,6 +209,9 @@ class Worker:
                 )
                 self._ready.set()
                 await claimer.run(until=self._stopping)  # stops first: no new water
+
+    def _leave_rooms(self) -> None:
+        self._rooms = None
 
     def _link(self, role: str) -> Link:
         return Link(self._dsn, role=role, timeout=self._settings.statement_timeout)
@@ -219,8 +246,18 @@ class Worker:
     def _hurry(self) -> None:
         self._hurried = True
         self._stop()
-        if self._pool is not None:
-            self._pool.hurry()
+        if self._rooms is not None:
+            self._rooms.pool.hurry()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rooms:
+    """What exists while a registration lasts."""
+
+    registration: Registration
+    lease: Lease
+    settler: Settler
+    pool: TenantPool
 
 
 def _warn_of_multiplied_attempts(settings: WorkerSettings) -> None:
@@ -234,7 +271,7 @@ def _warn_of_multiplied_attempts(settings: WorkerSettings) -> None:
         )
 
 
-def _log_failure(running: asyncio.Future[None]) -> None:
+def _log_failure(running: asyncio.Future[Tally]) -> None:
     if not running.cancelled() and (error := running.exception()) is not None:
         logger.critical("The worker has ended by an error: %s", error)
 
