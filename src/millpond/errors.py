@@ -20,7 +20,8 @@ MillpondError
 ├── ProcessDied                  the child process of an attempt ended without an answer
 ├── ClaimLost                    the row is no longer this worker's
 └── StoreError                   the database is not usable as it is
-    ├── DatabaseUnreachable
+    ├── DatabaseUnreachable      no connection
+    │   └── AnswerLost           no answer: what was asked for may have been done
     ├── DatabaseUnsuitable       encoding, version
     └── SchemaMismatch           not migrated, or to another revision than this code knows
 """
@@ -205,6 +206,10 @@ class StoreError(MillpondError):
 
 class DatabaseUnreachable(StoreError, ConnectionError):
     """No connection, for now: the callers' loops try again."""
+
+
+class AnswerLost(DatabaseUnreachable):
+    """The connection broke, or took too long, before the answer came: what was asked for may have been done, or not."""
 
 
 class DatabaseUnsuitable(StoreError):
