@@ -24,7 +24,7 @@ class Lane(Generic[T]):
         self.queue: OrderedDict[T, None] = OrderedDict()  # a queue that anything may leave from anywhere
         self.running = 0
         self.resting = 0  # neither queued nor running: coming back later
-        self.credit = 0  # how many more it may take before its turn ends
+        self.credit = 0  # how many more it may take in its turn, which others may be waiting for
 
     @property
     def held(self) -> int:
@@ -83,9 +83,12 @@ class Turns(Generic[T]):
         self.running += 1
         lane.running += 1
         lane.credit -= 1
-        if not lane.queue or lane.running >= lane.limit:
+        if not lane.queue:
+            lane.credit = 0
             del self._ring[lane]
-        elif lane.credit <= 0:
+        elif lane.running >= lane.limit:
+            del self._ring[lane]
+        elif not lane.credit:
             lane.credit = lane.weight
             self._ring.move_to_end(lane)
         return item
@@ -104,6 +107,7 @@ class Turns(Generic[T]):
         del lane.queue[item]
         self.queued -= 1
         if not lane.queue:
+            lane.credit = 0
             self._ring.pop(lane, None)
             self._close_if_empty(lane)
 
@@ -134,10 +138,13 @@ class Turns(Generic[T]):
             self._join(lane)
 
     def _join(self, lane: Lane[T]) -> None:
-        """Queue up for a turn, if it may run."""
+        """Queue up for a turn if it may run; or go on with the turn that its limit has interrupted."""
         if lane.running < lane.limit:
-            lane.credit = lane.weight
             self._ring[lane] = None
+            if lane.credit:
+                self._ring.move_to_end(lane, last=False)
+            else:
+                lane.credit = lane.weight
 
     def _close_if_empty(self, lane: Lane[T]) -> None:
         if not lane.held:
