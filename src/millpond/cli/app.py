@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli import migrate
+from millpond.cli import demo, migrate, status, worker
 from millpond.cli.output import complain, say
 from millpond.errors import MillpondError
 
@@ -34,6 +34,9 @@ def options(
 
 
 app.add_typer(migrate.commands, name="migrate")
+app.command()(worker.worker)
+app.command()(status.status)
+app.command()(demo.demo)
 
 
 def run() -> None:

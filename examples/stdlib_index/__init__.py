@@ -1,0 +1,1 @@
+"""An index of Python source files: a small application that leaves its work to millpond."""
