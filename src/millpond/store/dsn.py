@@ -16,6 +16,9 @@ ACCEPTED: Final = (
     "(postgresql+psycopg://user@host/dbname)."
 )
 
+_SQLALCHEMYS_OWN: Final = ("prepared_statement_cache_size", "async_fallback")
+"""What its URLs for asyncpg may hold beside the parameters of the connection."""
+
 
 class _Hidden:
     """Stands in a message for a value that may hold a password."""
@@ -41,12 +44,11 @@ def conninfo(dsn: str) -> str:
 
 
 def _from_sqlalchemy(dsn: str) -> str:
-    url = make_url(dsn)
-    params = dict(url.translate_connect_args(username="user", database="dbname"))
-    for name, value in url.query.items():
-        # asyncpg's word for it; the values are libpq's.
-        known = "sslmode" if name == "ssl" else name
-        params[known] = value if isinstance(value, str) else ",".join(value)
+    """As SQLAlchemy itself would hand it to psycopg, several hosts included."""
+    url = make_url(dsn).difference_update_query(_SQLALCHEMYS_OWN).set(drivername="postgresql+psycopg")
+    if "ssl" in url.query:  # asyncpg's word for it, with libpq's values
+        url = url.update_query_dict({"sslmode": url.query["ssl"]}).difference_update_query(["ssl"])
+    _, params = url.get_dialect()().create_connect_args(url)
     return make_conninfo(**params)
 
 
