@@ -261,7 +261,7 @@ def _is_true(outcome: Outcome, cause: Cause | None, events: tuple[Event, ...]) -
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_any_two_at_once_give_the_outcome_of_one_of_them(seed: int) -> None:
-    """A thousand pairs for each seed: two events in one turn of the loop or a few callbacks apart, often with a stop."""
+    """A thousand pairs for each seed: two events in one turn of the loop or a few callbacks apart, often a stop too."""
     chance = random.Random(seed)
     for _ in range(125):
         told = Told()

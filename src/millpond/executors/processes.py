@@ -60,15 +60,17 @@ class Processes:
         CancelledError when the employer was cancelled before there was a child.
         """
         with self._vacancies:
-            child = self._hired(employer)
-            try:
-                answer = child.ask(pickle.dumps(begin()))
-            except BaseException:
-                child.kill()
-                raise
-            finally:
-                with self._lock:
-                    employer.child = None
+            answer = None
+            while answer is None:
+                child = self._hired(employer)
+                try:
+                    answer = child.ask(pickle.dumps(begin()))
+                except BaseException:
+                    child.kill()
+                    raise
+                finally:
+                    with self._lock:
+                        employer.child = None
             self._put_back(child)
         return _opened(pickle.loads(answer))  # noqa: S301 - from our own child
 
@@ -102,7 +104,7 @@ class Processes:
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
-                if child.alive:
+                if not child.has_ended:
                     return child
         return None
 
@@ -118,20 +120,34 @@ class Child:
     """One child process and the pipe to it."""
 
     def __init__(self, context: BaseContext) -> None:
+        """Returns when it is ready. Raises ProcessDied."""
+        self._is_new = True
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), name="millpond-child", daemon=True)  # type: ignore[attr-defined]
         self._process.start()
         theirs.close()  # so that the pipe ends with the child
+        self._heard()
 
     @property
-    def alive(self) -> bool:
-        """Whether it has not ended yet, as far as can be seen."""
-        return bool(self._process.is_alive())
+    def has_ended(self) -> bool:
+        """Whether an idle child is no more: it says nothing unasked, so all that can be heard is the pipe's end."""
+        return self._pipe.poll()
 
-    def ask(self, work: bytes) -> bytes:
-        """Send work and wait for the answer. Raises ProcessDied."""
+    def ask(self, work: bytes) -> bytes | None:
+        """Send work and wait for the answer. None: the child ended while it was idle, and has taken nothing.
+
+        Raises ProcessDied when it ended over this work.
+        """
+        is_new, self._is_new = self._is_new, False
         try:
             self._pipe.send_bytes(work)
+        except OSError:
+            if not is_new:
+                return None
+        return self._heard()
+
+    def _heard(self) -> bytes:
+        try:
             return self._pipe.recv_bytes()
         except (EOFError, OSError) as error:
             self._process.join(_PATIENCE)
@@ -150,7 +166,7 @@ class Child:
     def see_off(self) -> None:
         """Wait until a dismissed child has ended."""
         self._process.join(_PATIENCE)
-        if self.alive:
+        if self._process.is_alive():
             self.kill()
 
 
@@ -176,6 +192,7 @@ def _serve(pipe: Connection) -> None:
         os.setsid()  # a signal to the parent's group (Ctrl-C) is the parent's to heed
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError):  # the pipe has ended: nobody will ask again
+        pipe.send_bytes(b"ready")
         while True:
             pipe.send_bytes(_answered(pipe.recv_bytes()))
 
