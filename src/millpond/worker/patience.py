@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
-import psycopg
-
-from millpond.errors import DatabaseUnreachable
 from millpond.events import DatabaseLost, Observe
 from millpond.retry import proportional_jitter
-
-T = TypeVar("T")
+from millpond.store.faults import said
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +19,11 @@ _LONGEST_WAIT = 3.0
 class Patience:
     """Counts the failures of one loop in a row, and waits accordingly."""
 
-    def __init__(self, loop: str, observe: Observe) -> None:
+    def __init__(self, loop: str, observe: Observe, *, longest_wait: float = _LONGEST_WAIT) -> None:
+        """`loop` is its name, `longest_wait` in seconds. `observe` is told of each failure."""
         self._loop = loop
         self._observe = observe
+        self._longest_wait = longest_wait
         self._failures = 0
 
     @property
@@ -44,18 +40,7 @@ class Patience:
     async def failed(self, error: Exception) -> None:
         """Say what happened, and wait before the next try."""
         self._failures += 1
-        delay = proportional_jitter(self._failures, _FIRST_WAIT, _LONGEST_WAIT)
-        logger.warning("The %s failed and tries again in %.1f s: %s", self._loop, delay, str(error).strip())
-        self._observe(DatabaseLost(self._loop, str(error).strip(), delay))
+        delay = proportional_jitter(self._failures, _FIRST_WAIT, self._longest_wait)
+        logger.warning("The %s failed and tries again in %.1f s: %s", self._loop, delay, said(error))
+        self._observe(DatabaseLost(self._loop, said(error), delay))
         await asyncio.sleep(delay)
-
-    async def insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until the database answers. Errors that are not the database's pass."""
-        while True:
-            try:
-                result = await attempt()
-            except (DatabaseUnreachable, psycopg.Error) as error:
-                await self.failed(error)
-            else:
-                self.succeeded()
-                return result

@@ -188,7 +188,7 @@ class Worker:
             upkeep = Upkeep(
                 self._link("upkeep"), settings, list(self._executors), bell=due, observe=self._announcer.announce
             )
-            lease = Lease(self._dsn, registration, settings, on_over=give_up)
+            lease = Lease(self._dsn, registration, settings, on_over=give_up, observe=self._announcer.announce)
             self._rooms = _Rooms(registration, lease, settler, pool)
             links.callback(self._leave_rooms)
             async with (
@@ -219,9 +219,11 @@ class Worker:
     def _listeners(self, due: Bell) -> list[Listener]:
         if not self._settings.listen:
             return []
-        dsn = self._settings.listen_dsn or self._dsn
-        link = Link(dsn, role="listener", timeout=self._settings.statement_timeout)
-        return [Listener(link, self._settings.schema, (self._news, due), observe=self._announcer.announce)]
+        settings = self._settings
+        link = Link(settings.listen_dsn or self._dsn, role="listener", timeout=settings.statement_timeout)
+        trusted = settings.listen_dsn is not None
+        bells, observe = (self._news, due), self._announcer.announce
+        return [Listener(link, settings.schema, bells, observe=observe, trust_pooler=trusted)]
 
     def _heartbeats(self, claimer: Claimer) -> list[Heartbeats]:
         if not self._announcer.jobs_are_observed:
@@ -229,8 +231,7 @@ class Worker:
         return [Heartbeats(self._announcer, claimer.running_since, every=self._settings.beat_interval)]
 
     async def _check(self, link: Link) -> None:
-        async with link.answering() as connection:
-            await check_async(connection, self._settings.schema)
+        await link.talk(lambda connection: check_async(connection, self._settings.schema))
 
     def _on_loop(self, callback: Callable[[], None]) -> None:
         if self._loop is None:
