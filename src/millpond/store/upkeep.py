@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -38,14 +38,26 @@ class Unclaimable:
     """Where to look on; None: the ring is through."""
 
 
-def promote(schema: str, *, size: int) -> Statement[Promotion]:
-    """Make due jobs available."""
+def promote(
+    schema: str, *, size: int, refused: Iterable[JobId] = (), ids: Sequence[JobId] | None = None
+) -> Statement[Promotion]:
+    """Make due jobs available, apart from `refused`; of `ids` alone, when given."""
     return Statement(
         "promote_jobs",
         schema,
-        {"size": size, "channel": channel(schema)},
+        {
+            "size": size,
+            "refused": list(refused),
+            "ids": None if ids is None else list(ids),
+            "channel": channel(schema),
+        },
         lambda rows: Promotion(promoted=rows[0][0], next_due=rows[0][1]),
     )
+
+
+def due(schema: str, *, size: int, refused: Iterable[JobId] = ()) -> Statement[list[JobId]]:
+    """Find due jobs, apart from `refused`."""
+    return Statement("find_due_jobs", schema, {"size": size, "refused": list(refused)}, _ids)
 
 
 def take_duty(schema: str, name: str, *, every: float) -> Statement[bool]:
@@ -58,13 +70,18 @@ def bury(schema: str) -> Statement[list[tuple[UUID, str]]]:
     return Statement("bury_workers", schema, {}, lambda rows: [(row[0], row[1]) for row in rows])
 
 
-def reap(schema: str, *, size: int) -> Statement[list[Reaped]]:
-    """Take back jobs of workers that are no more."""
+def lost(schema: str, *, size: int, refused: Iterable[JobId] = ()) -> Statement[list[JobId]]:
+    """Find jobs that workers hold which are no more, apart from `refused`."""
+    return Statement("find_lost_jobs", schema, {"size": size, "refused": list(refused)}, _ids)
+
+
+def reap(schema: str, ids: Sequence[JobId]) -> Statement[list[Reaped]]:
+    """Take back those of these jobs that workers hold which are no more. What is locked is left for the next time."""
 
     def decode(rows: Sequence[Row]) -> list[Reaped]:
         return [Reaped(JobId(row[0]), JobState(row[1]), row[2]) for row in rows]
 
-    return Statement("reap_jobs", schema, {"size": size, "channel": channel(schema)}, decode)
+    return Statement("reap_jobs", schema, {"ids": list(ids), "channel": channel(schema)}, decode)
 
 
 def unclaimable(
@@ -82,3 +99,7 @@ def unclaimable(
         {"queue": queue, "executors": list(executors), "cursor": cursor, "ring_size": ring_size, "depth": depth},
         decode,
     )
+
+
+def _ids(rows: Sequence[Row]) -> list[JobId]:
+    return [JobId(row[0]) for row in rows]

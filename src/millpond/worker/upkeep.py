@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import psycopg
 
 from millpond.clock import monotonic
 from millpond.errors import DatabaseUnreachable
 from millpond.events import JobsPromoted, JobsReaped, JobsUnclaimable, Observe
-from millpond.job import JobState
+from millpond.job import JobId, JobState
 from millpond.settings import WorkerSettings
 from millpond.store import upkeep
 from millpond.store.link import Link
+from millpond.store.statement import Statement
 from millpond.store.upkeep import Reaped
 from millpond.worker.bell import Bell
 from millpond.worker.patience import Patience
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +38,9 @@ _BREATH = 0.02
 
 _LOOK_FOR_UNCLAIMABLE_EVERY = 10.0
 """Seconds."""
+
+_REFUSALS = (psycopg.DataError, psycopg.IntegrityError)
+"""What the database says when one row of a batch cannot be what it should become: a CHECK or an index of somebody's."""
 
 
 class Upkeep:
@@ -52,6 +60,8 @@ class Upkeep:
         self._reap_at = monotonic()
         self._look_at = monotonic()
         self._unclaimable: dict[str, dict[str, int]] = {}
+        self._refused: set[JobId] = set()
+        self._refused_before: set[JobId] = set()
 
     async def run(self) -> None:
         """Do what is due; sleep until the next moment that something is."""
@@ -74,6 +84,7 @@ class Upkeep:
         now = monotonic()
         if now >= self._reap_at:
             self._reap_at = now + self._reap_every
+            self._refused_before, self._refused = self._refused, set()
             await self._reap()
         if now >= self._look_at:
             self._look_at = now + _LOOK_FOR_UNCLAIMABLE_EVERY
@@ -83,10 +94,16 @@ class Upkeep:
 
     async def _promote(self) -> float:
         """Make due jobs available; the seconds until the next is due, at most poll_interval."""
+        schema = self._settings.schema
         while True:
-            promotion = await self._link.run(upkeep.promote(self._settings.schema, size=_BATCH))
-            if promotion.promoted:
-                self._observe(JobsPromoted(promotion.promoted))
+            try:
+                promotion = await self._link.run(upkeep.promote(schema, size=_BATCH, refused=self._refused))
+            except _REFUSALS:
+                due = await self._link.run(upkeep.due(schema, size=_BATCH, refused=self._refused))
+                for each in await self._apart(lambda ids: upkeep.promote(schema, size=_BATCH, ids=ids), due):
+                    self._announce_promoted(each.promoted)
+                continue
+            self._announce_promoted(promotion.promoted)
             if promotion.promoted < _BATCH:
                 break
         return min(self._settings.poll_interval, promotion.next_due or self._settings.poll_interval)
@@ -101,11 +118,35 @@ class Upkeep:
                 logger.warning(
                     "Worker %s (%s) was silent for longer than its lease; its jobs are taken back.", worker_id, name
                 )
-        while True:
-            reaped = await self._link.run(upkeep.reap(schema, size=_BATCH))
+        left: set[JobId] = set()  # for the next turn: refused, or locked by somebody who settles them just now
+        while lost := await self._link.run(upkeep.lost(schema, size=_BATCH, refused=left)):
+            batches = await self._apart(lambda ids: upkeep.reap(schema, ids), lost)
+            reaped = [job for batch in batches for job in batch]
             self._announce(reaped)
-            if len(reaped) < _BATCH:
-                break
+            left.update(set(lost).difference(job.id for job in reaped))
+
+    async def _apart(self, statement: Callable[[Sequence[JobId]], Statement[T]], ids: Sequence[JobId]) -> list[T]:
+        """Run a statement for these jobs. When the database refuses it for one of them, find that one by halving, so
+        that all others are moved."""
+        try:
+            return [await self._link.run(statement(ids))]
+        except _REFUSALS as error:
+            if len(ids) == 1:
+                self._refuse(ids[0], error)
+                return []
+        middle = len(ids) // 2
+        return [*await self._apart(statement, ids[:middle]), *await self._apart(statement, ids[middle:])]
+
+    def _refuse(self, job_id: JobId, error: psycopg.Error) -> None:
+        """Leave a job alone until the next turn; say so once."""
+        self._refused.add(job_id)
+        if job_id not in self._refused_before:
+            reason = error.diag.message_primary or type(error).__name__
+            logger.error("Job %d cannot be moved, and is left as it is: %s", job_id, reason)
+
+    def _announce_promoted(self, promoted: int) -> None:
+        if promoted:
+            self._observe(JobsPromoted(promoted))
 
     def _announce(self, reaped: list[Reaped]) -> None:
         if not reaped:

@@ -1,47 +1,31 @@
--- Takes back at most {size} running jobs of workers that are no more: no row in workers. Workers that are silent for
--- longer than their lease have lost theirs in the statement before (bury_workers), and never get it again.
+-- Takes back those of the jobs {ids} that are still held by workers that are no more. What somebody has locked is being
+-- settled right now, and is left for the next time.
 --
 -- Each attempt is charged, since user code may have run. The last one discards the job. Returns the id, the new state
 -- and the worker of each.
-WITH RECURSIVE owners (worker_id) AS (
-    (SELECT j.worker_id FROM {schema}.jobs AS j WHERE j.state = 'running' ORDER BY j.worker_id LIMIT 1)
-    UNION ALL
-    SELECT following.worker_id
-    FROM owners AS o
-    CROSS JOIN LATERAL (
-        SELECT j.worker_id
-        FROM {schema}.jobs AS j
-        WHERE j.state = 'running' AND j.worker_id > o.worker_id
-        ORDER BY j.worker_id
-        LIMIT 1
-    ) AS following
-), dead AS MATERIALIZED (
-    SELECT o.worker_id
-    FROM owners AS o
-    WHERE NOT EXISTS (SELECT FROM {schema}.workers AS w WHERE w.id = o.worker_id)
+WITH dead AS MATERIALIZED (
+    SELECT DISTINCT j.worker_id
+    FROM {schema}.jobs AS j
+    WHERE j.id = ANY ({ids}::bigint[]) AND j.state = 'running'
+        AND NOT EXISTS (SELECT FROM {schema}.workers AS w WHERE w.id = j.worker_id)
 ), lost AS MATERIALIZED (
     SELECT
-        held.id,
-        held.claim_token,
-        held.worker_id,
-        CASE WHEN held.attempt >= held.max_attempts THEN 'discarded' ELSE 'available' END AS state,
-        CASE WHEN held.attempt >= held.max_attempts THEN now() END AS finalized_at,
+        j.id,
+        j.claim_token,
+        j.worker_id,
+        CASE WHEN j.attempt >= j.max_attempts THEN 'discarded' ELSE 'available' END AS state,
+        CASE WHEN j.attempt >= j.max_attempts THEN now() END AS finalized_at,
         jsonb_build_object(
             'at', now(),
-            'attempt', held.attempt,
-            'worker', held.worker_id,
+            'attempt', j.attempt,
+            'worker', j.worker_id,
             'type', 'WorkerLost',
             'message', 'The worker was lost while it held this attempt: it died, or was silent for longer than its lease.'
         ) AS error
-    FROM dead
-    CROSS JOIN LATERAL (
-        SELECT j.id, j.claim_token, j.worker_id, j.attempt, j.max_attempts
-        FROM {schema}.jobs AS j
-        WHERE j.state = 'running' AND j.worker_id = dead.worker_id
-        LIMIT {size}
-        FOR UPDATE SKIP LOCKED
-    ) AS held
-    LIMIT {size}
+    FROM {schema}.jobs AS j
+    JOIN dead ON dead.worker_id = j.worker_id
+    WHERE j.id = ANY ({ids}::bigint[]) AND j.state = 'running'
+    FOR UPDATE OF j SKIP LOCKED
 ), reaped AS (
     UPDATE {schema}.jobs AS j
     SET
