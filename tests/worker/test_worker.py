@@ -15,7 +15,7 @@ import pytest
 
 import millpond
 from millpond import ClaimLost, ExecutorRegistry, JobContext, PoolSettings, Worker, WorkerSettings, WorkerThread
-from millpond.errors import DatabaseUnreachable, MillpondError, SchemaMismatch
+from millpond.errors import AnswerLost, DatabaseUnreachable, MillpondError, SchemaMismatch
 from millpond.events import JobsSettled, JobsUnclaimable, LeaseLost
 from millpond.store.link import Link
 from millpond.store.statement import Statement
@@ -408,7 +408,7 @@ async def test_a_claim_whose_answer_is_lost_is_handed_back(store: Store, monkeyp
         result = await answer(link, statement)
         if statement.name == "claim_jobs" and result.jobs and not lost:
             lost.extend(job.id for job in result.jobs)
-            raise DatabaseUnreachable("The answer is lost.")
+            raise AnswerLost("The answer is lost.")
         return result
 
     monkeypatch.setattr(Link, "run", lose_the_first_claim)

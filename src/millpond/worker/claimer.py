@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import psycopg
 
 from millpond.clock import monotonic
-from millpond.errors import DatabaseUnreachable, SubmitError
+from millpond.errors import AnswerLost, DatabaseUnreachable, SubmitError
 from millpond.events import JobsClaimed
 from millpond.execution import CompleteIn, Execution
 from millpond.job import ClaimToken, Job
@@ -19,6 +19,7 @@ from millpond.outcome import Outcome, Released
 from millpond.registry import Executor
 from millpond.settings import WorkerSettings
 from millpond.store import claims
+from millpond.store.faults import said
 from millpond.store.link import Link
 from millpond.tenancy.pool import TenantPool
 from millpond.tenancy.task import Task
@@ -144,7 +145,7 @@ class Claimer:
         started = monotonic()
         try:
             turn = await self._link.run(statement)
-        except (DatabaseUnreachable, asyncio.CancelledError):
+        except (AnswerLost, asyncio.CancelledError):
             self._unanswered.append(token)
             raise
         came_round = turn.cursor <= self._cursors[queue]
@@ -192,7 +193,7 @@ class Claimer:
         try:
             await self._release_unanswered()
         except (DatabaseUnreachable, psycopg.Error) as error:
-            logger.warning("A claim whose answer was lost is left to the reaper: %s", error)
+            logger.warning("A claim whose answer was lost is left to the reaper: %s", said(error))
 
     async def _done(self) -> bool:
         """Whether nothing is left to do, here or anywhere."""

@@ -15,6 +15,7 @@ from millpond.errors import DatabaseUnreachable
 from millpond.job import ClaimToken
 from millpond.settings import WorkerSettings
 from millpond.store import claims, workers
+from millpond.store.faults import said
 from millpond.store.link import Link
 
 logger = logging.getLogger(__name__)
@@ -66,11 +67,8 @@ async def registered(link: Link, settings: WorkerSettings, executors: Iterable[s
 
 async def _retire(link: Link, schema: str, worker_id: UUID) -> None:
     """Take the row away, so that nobody has to wait for its lease to run out."""
-    for last_try in (False, True):  # the first may only find that the session broke while it was idle
-        try:
-            await link.run(workers.retire(schema, worker_id))
-        except (DatabaseUnreachable, psycopg.Error) as error:
-            if last_try:
-                logger.warning("Worker %s could not take its row away; its lease will run out: %s", worker_id, error)
-        else:
-            return
+    await link.close()  # it was idle for long, and may have broken without a word
+    try:
+        await link.run(workers.retire(schema, worker_id))
+    except (DatabaseUnreachable, psycopg.Error) as error:
+        logger.warning("Worker %s could not take its row away; its lease will run out: %s", worker_id, said(error))

@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 
 from millpond.clock import monotonic
-from millpond.errors import DatabaseUnreachable
+from millpond.errors import AnswerLost, DatabaseUnreachable
 from millpond.events import JobCompleted, JobEvent, JobFailed, JobsSettled
 from millpond.execution import CompletedInPlace, Execution
 from millpond.job import JobId, JobState
@@ -21,8 +21,10 @@ from millpond.outcome import Completed, Failed, Outcome, Released, Settlement, s
 from millpond.retry import proportional_jitter
 from millpond.settings import WorkerSettings
 from millpond.store import claims
+from millpond.store.faults import Reaction, reaction, said
 from millpond.store.link import Link
 from millpond.worker.announcer import Announcer
+from millpond.worker.outbox import Outbox
 from millpond.worker.patience import Patience
 from millpond.worker.tally import Tally
 
@@ -36,7 +38,7 @@ _LAST_TRIES = 5.0
 
 
 class Settler:
-    """Takes outcomes from the pool and moves the rows. Nothing it was given is forgotten while the lease holds."""
+    """Takes outcomes from the pool and moves the rows. Nothing it was given is forgotten while the worker lives."""
 
     def __init__(
         self,
@@ -46,9 +48,10 @@ class Settler:
         *,
         on_written: Callable[[], None],
         announcer: Announcer,
+        outbox: Outbox,
         tally: Tally,
     ) -> None:
-        """`on_written` is called after each batch: there is room for more."""
+        """`on_written` is called after each batch: there is room for more. `outbox` may hold what is left of before."""
         self._link = link
         self._settings = settings
         self._worker = str(worker_id)
@@ -56,10 +59,7 @@ class Settler:
         self._announcer = announcer
         self._tally = tally
         self._patience = Patience("settler", announcer.announce)
-        self._pending: list[Settlement] = []
-        self._completed_in_place: set[int] = set()
-        self._told: dict[int, JobEvent] = {}
-        """What to tell of a job once its outcome is written, when anybody wants to know."""
+        self._outbox = outbox
         self._news = asyncio.Event()
         self._writing = 0
         self._taken = 0
@@ -74,7 +74,7 @@ class Settler:
     @property
     def waiting(self) -> int:
         """Outcomes not yet written."""
-        return len(self._pending) + self._writing
+        return len(self._outbox.pending) + self._writing
 
     @property
     def full(self) -> bool:
@@ -86,74 +86,77 @@ class Settler:
         self._taken += 1
         if isinstance(outcome, Released) and outcome.started:
             self._tally.cut_short += 1
-        if self._given_up:
+        if self._given_up and not _never_started(outcome):
             return
         if execution.completed_in_place or _tells_of_completion(outcome):
-            self._completed_in_place.add(execution.job.id)
+            self._outbox.doubtful.add(execution.job.id)
         settled = settlement(execution.job, outcome, backoff=self._backoff, worker=self._worker)
         if self._announcer.jobs_are_observed and (event := _event_of(execution, outcome, settled)) is not None:
-            self._told[execution.job.id] = event
-        self._pending.append(settled)
-        if len(self._pending) in (1, self._settings.settle_size):
+            self._outbox.told[execution.job.id] = event
+        self._outbox.pending.append(settled)
+        if len(self._outbox.pending) in (1, self._settings.settle_size):
             self._news.set()
 
     def give_up(self) -> None:
-        """Forget what is not written, and what still comes: the lease is over, and the rows are not ours to move."""
-        if self.waiting:
-            logger.warning("%d outcomes are dropped with the lease; their jobs run again.", self.waiting)
+        """Write no more: the lease is over. What has ended waits for the next one; what still runs is dropped."""
         self._given_up = True
-        self._pending.clear()
+        self._link.hurry(0)
         self._news.set()
 
     def finish(self) -> None:
         """Write what is left, then end."""
         self._finishing_since = monotonic()
+        self._link.hurry(_LAST_TRIES)
         self._news.set()
 
     async def run(self) -> None:
         """Write batches as they come due."""
         while await self._due():
-            batch = self._pending[: self._settings.settle_size]
-            del self._pending[: len(batch)]
+            batch = self._outbox.pending[: self._settings.settle_size]
+            del self._outbox.pending[: len(batch)]
             self._writing = len(batch)
             await self._write(batch)
             self._writing = 0
             self._on_written()
 
     async def _due(self) -> bool:
-        """Wait until a batch should be written; False when finishing and nothing is left."""
-        while not self._pending:
+        """Wait until a batch should be written; False when there will be none."""
+        while not self._outbox.pending:
             if self._finishing_since is not None:
                 return False
             self._news.clear()
             await self._news.wait()
-        if len(self._pending) < self._settings.settle_size and self._finishing_since is None:
+        if len(self._outbox.pending) < self._settings.settle_size and self._finishing_since is None:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.settle_interval):
                     await self._news.wait()
-        return True
+        return not self._given_up
 
     async def _write(self, batch: Sequence[Settlement]) -> None:
-        """Write a batch, again and again if need be. Which rows had moved already is known only of a first try."""
-        while True:
+        """Write a batch, again and again if need be."""
+        while not self._given_up:
             started = monotonic()
-            first_try = self._patience.failures == 0
             try:
-                stale = await self._link.run(claims.settle(self._settings.schema, batch))
-            except (psycopg.DataError, psycopg.IntegrityError) as error:
-                await self._isolate(batch, error)
-                return
+                unmoved = await self._link.run(claims.settle(self._settings.schema, batch))
             except (DatabaseUnreachable, psycopg.Error) as error:
-                if self._given_up or self._out_of_tries():
+                if isinstance(error, psycopg.Error) and reaction(error) is Reaction.ISOLATE:
+                    await self._isolate(batch, error)
+                    return
+                if isinstance(error, AnswerLost):
+                    self._outbox.doubtful.update(outcome.id for outcome in batch)
+                if self._given_up:
+                    break
+                if self._out_of_tries():
                     logger.error("%d outcomes could not be written; their jobs run again.", len(batch))  # noqa: TRY400
                     self._tally.unwritten += len(batch)
                     return
                 await self._patience.failed(error)
             else:
                 self._patience.succeeded()
-                self._announce(batch, stale if first_try else [], monotonic() - started)
+                self._announce(batch, unmoved, monotonic() - started)
                 return
+        self._outbox.pending[:0] = batch
 
     async def _isolate(self, batch: Sequence[Settlement], error: psycopg.Error) -> None:
         """One outcome of the batch cannot be stored: find it by halving, so that the others are."""
@@ -162,29 +165,29 @@ class Settler:
             await self._write(batch[:middle])
             await self._write(batch[middle:])
         elif batch[0].error is not None:
-            logger.error("The error of job %d could not be stored: %s", batch[0].id, error)
+            logger.error("The error of job %d could not be stored: %s", batch[0].id, said(error))
             substitute: dict[str, object] = {"type": "Unstorable", "message": "The error could not be stored."}
             await self._write([msgspec.structs.replace(batch[0], error=substitute)])
         else:
-            logger.error("The outcome of job %d could not be stored: %s", batch[0].id, error)
+            logger.error("The outcome of job %d could not be stored: %s", batch[0].id, said(error))
 
     def _announce(self, batch: Sequence[Settlement], unmoved: Sequence[JobId], seconds: float) -> None:
-        in_place = self._completed_in_place
-        stale = [job_id for job_id in unmoved if job_id not in in_place]
-        if in_place:
-            in_place.difference_update(outcome.id for outcome in batch)
+        doubtful = self._outbox.doubtful
+        stale = [job_id for job_id in unmoved if job_id not in doubtful]
+        if doubtful:
+            doubtful.difference_update(outcome.id for outcome in batch)
         if stale:
             logger.warning("%d outcomes came too late, their claims were lost: jobs %s", len(stale), stale[:10])
         states = Counter(outcome.state for outcome in batch)
         self._tally.settled += states
         self._tally.stale += len(stale)
         self._announcer.announce(JobsSettled(states, len(stale), seconds))
-        if self._told:
+        if self._outbox.told:
             self._tell_of_jobs(batch, stale)
 
     def _tell_of_jobs(self, batch: Sequence[Settlement], stale: Sequence[JobId]) -> None:
         for outcome in batch:
-            event = self._told.pop(outcome.id, None)
+            event = self._outbox.told.pop(outcome.id, None)
             if event is not None and outcome.id not in stale:
                 self._announcer.announce_job(event)
 
@@ -193,6 +196,10 @@ class Settler:
 
     def _backoff(self, attempt: int) -> float:
         return proportional_jitter(attempt, self._settings.base_backoff, self._settings.max_backoff)
+
+
+def _never_started(outcome: Outcome) -> bool:
+    return isinstance(outcome, Released) and not outcome.started
 
 
 def _tells_of_completion(outcome: Outcome) -> bool:

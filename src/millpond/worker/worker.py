@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
+from weakref import WeakSet
 
 import psycopg
 
@@ -26,6 +27,7 @@ from millpond.worker.claimer import Claimer
 from millpond.worker.heartbeats import Heartbeats
 from millpond.worker.lease import Lease, LeaseOver
 from millpond.worker.listener import Listener
+from millpond.worker.outbox import Outbox
 from millpond.worker.patience import Patience
 from millpond.worker.registration import Registration, registered, worker_name
 from millpond.worker.services import background, finishing
@@ -34,6 +36,9 @@ from millpond.worker.tally import Tally, WorkerHealth
 from millpond.worker.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
+
+_LONGEST_GOODBYE: Final = 5.0
+"""Seconds that a call to the database may take once the worker was told to stop."""
 
 
 class Worker:
@@ -67,6 +72,8 @@ class Worker:
         self._hurried = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Future[Tally] | None = None
+        self._awaited: WeakSet[Link] = WeakSet()
+        self._outbox = Outbox()
         self._tally = Tally()
         self._rooms: _Rooms | None = None
         if not self._executors:
@@ -84,11 +91,12 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         with self._announcer:
             await self._run()
+        self._tally.unwritten += len(self._outbox.pending)
         return self._tally
 
     async def _run(self) -> None:
         patience = Patience("registration", self._announcer.announce)
-        async with self._link("registration") as link:
+        async with self._awaited_link("registration") as link:
             await self._check(link)
             while not self._stopping.is_set():
                 try:
@@ -165,10 +173,11 @@ class Worker:
                 registration.worker_id,
                 on_written=lambda: claimer.work_was_done(),
                 announcer=self._announcer,
+                outbox=self._outbox,
                 tally=self._tally,
             )
             claimer = Claimer(
-                await links.enter_async_context(self._link("claimer")),
+                await links.enter_async_context(self._awaited_link("claimer")),
                 settings,
                 registration,
                 self._executors,
@@ -180,7 +189,7 @@ class Worker:
             )
 
             def give_up(reason: str) -> None:
-                """The lease is over: nothing held under it may be finished, and nothing of it written."""
+                """The lease is over: nothing held under it may be finished, and nothing of what still runs written."""
                 self._announcer.announce(LeaseLost(registration.worker_id, reason))
                 settler.give_up()
                 pool.hurry()
@@ -216,6 +225,12 @@ class Worker:
     def _link(self, role: str) -> Link:
         return Link(self._dsn, role=role, timeout=self._settings.statement_timeout)
 
+    def _awaited_link(self, role: str) -> Link:
+        """A link whose calls a stop has to wait for: they may not take long then."""
+        link = self._link(role)
+        self._awaited.add(link)
+        return link
+
     def _listeners(self, due: Bell) -> list[Listener]:
         if not self._settings.listen:
             return []
@@ -243,6 +258,8 @@ class Worker:
     def _stop(self) -> None:
         self._stopping.set()
         self._news.ring()
+        for link in self._awaited:
+            link.hurry(_LONGEST_GOODBYE)
 
     def _hurry(self) -> None:
         self._hurried = True
