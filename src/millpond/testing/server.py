@@ -94,7 +94,7 @@ class Server:
     def __init__(self, binaries: Path, folder: Path | None = None, settings: Mapping[str, str] = EPHEMERAL) -> None:
         """`binaries`: the folder of `postgres` and `initdb`. `folder`: kept, and started again if it holds a server
         already; without one, everything is temporary, and in memory when there is room and fsync is off."""
-        self.port = _free_port()
+        self.port = free_port()
         """On 127.0.0.1, for the user `postgres` with `password`; the same after a restart."""
         self.password = secrets.token_hex(16)
         self._binaries = binaries
@@ -305,7 +305,7 @@ def _fits_in_memory(*, executable: bool) -> bool:
     return not (executable and os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC)  # as Docker mounts it
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that is free now, below the range from which systems take ports for outgoing connections: those would
     take it while the server restarts."""
     while True:
