@@ -8,10 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-# The code that is read is not ours to warn about.
-warnings.filterwarnings("ignore", category=SyntaxWarning)
-warnings.filterwarnings("ignore", category=DeprecationWarning, message="invalid escape sequence")
-
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -29,7 +25,8 @@ class Reading:
 
 def read(source: bytes, path: str) -> Reading:
     """Parse, and count. Raises SyntaxError, with the path in it, when this is no Python of our version."""
-    module = ast.parse(source, path)
+    with warnings.catch_warnings(action="ignore"):  # it is not ours to warn about
+        module = ast.parse(source, path)
     definitions = list(_definitions(module))
     classes = sum(isinstance(node, ast.ClassDef) for node in definitions)
     return Reading(

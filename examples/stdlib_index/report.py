@@ -113,7 +113,7 @@ def _table(packages: list[Package]) -> Table:
     for name, figure in zip(("files", "lines", "functions", "classes", "documented"), _figures(total), strict=True):
         table.add_column(name, figure, justify="right")
     for package in shown:
-        table.add_row(package.package, *_figures(package))
+        table.add_row(Text(package.package or ""), *_figures(package))
     return table
 
 
@@ -123,17 +123,17 @@ def _figures(package: Package) -> list[str]:
 
 
 def _in_words(shared: Fairness) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_row(
-        "turns",
+    small = (
         f"{shared.biggest}, the biggest with {shared.biggest_files:,} files, had {_times(shared.ahead)} before the "
-        f"last of the {shared.packages:,} packages had its first; by age alone: {shared.ahead_by_age:,}.",
+        f"last of the {shared.packages:,} packages had its first; by age alone: {shared.ahead_by_age:,}."
     )
-    grid.add_row(
-        "",
+    big = (
         f"While the {shared.compared} biggest all had files waiting, each had {shared.fewest:,} to {shared.most:,} "
-        f"turns: Jain's index {shared.index:.3f}, where 1 is perfectly fair.",
+        f"turns: Jain's index {shared.index:.3f}, where 1 is perfectly fair."
     )
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row("turns", Text(small))
+    grid.add_row("", Text(big))
     return grid
 
 
