@@ -25,6 +25,10 @@ class Mailbox:
             with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
                 self._loop.call_soon_threadsafe(self._deliver)
 
+    def forget(self) -> None:
+        """In a forked child: the loop is the parent's, and must not be woken from here."""
+        self._rung = True
+
     def _deliver(self) -> None:
         self._rung = False
         for _ in range(len(self._letters)):

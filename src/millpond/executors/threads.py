@@ -54,6 +54,11 @@ class Threads(Generic[T]):
             for _ in range(self._idle):
                 self._bell.put(None)
 
+    def forget(self) -> None:
+        """In a forked child, where at most the forking thread is left: it is to end when it comes back."""
+        self._lock = threading.Lock()  # the old one may be held by a thread that is not here
+        self._closed = True
+
     def _wake(self) -> None:
         """Call one thread, unless all are busy: those look for more by themselves."""
         with self._lock:

@@ -102,14 +102,15 @@ class BlockingTenantPool:
     def start(self) -> None:
         """Begin to take tasks. Raises what the tenant provider raises."""
         started: Future[None] = Future()
+        thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), name="millpond-pool", daemon=True)
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 raise RuntimeError("The pool was started already.")
-            self._thread = threading.Thread(
-                target=lambda: asyncio.run(self._serve(started)), name="millpond-pool", daemon=True
-            )
-            self._thread.start()
-        started.result()
+            self._thread = thread
+            thread.start()
+        if (error := started.exception()) is not None:
+            thread.join()
+            raise error
 
     def stop(self, graceful_timeout: float | None = None) -> None:
         """As `TenantPool.stop`: returns when the pool has stopped, unless the pool's own thread calls it."""

@@ -75,6 +75,11 @@ class Crew:
         await self._runners.close()
         await in_thread(self._processes.close)
 
+    def forget(self) -> None:
+        """In a forked child: run nothing more."""
+        self._mailbox.forget()
+        self._threads.forget()
+
     def _send(self, attempt: Attempt) -> None:
         if attempt.task.isolation == "process":
             attempt.deadline = None  # its time begins when there is a child for it

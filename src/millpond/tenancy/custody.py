@@ -113,8 +113,10 @@ class Custody:
         await self._crew.close()
 
     def forget(self) -> None:
-        """Drop everything untold: this is a forked child, and what is held is the parent's."""
+        """In a forked child: what is held is the parent's to run and to tell of."""
         self.open = False
+        self._turns.slots = 0
+        self._crew.forget()
         for attempt in self._held.values():
             attempt.over = True
         self._held.clear()
