@@ -48,6 +48,10 @@ class Hands:
         """The worker's row; made when it is first needed."""
         return self._registration or self.register()
 
+    def stand_in_for(self, other: Hands) -> None:
+        """Be the same worker, on another connection."""
+        self._registration = other.registration
+
     def run(self, statement: Statement[T]) -> T:
         """Run any statement."""
         return run(self.connection, statement)
@@ -130,3 +134,7 @@ class Hands:
     def promote(self, size: int = 1_000) -> Promotion:
         """Make due jobs available."""
         return self.run(upkeep.promote(self.schema, size=size))
+
+    def take_duty(self) -> bool:
+        """Take the reaper's turn."""
+        return self.run(upkeep.take_duty(self.schema, "reap", every=3_600.0))

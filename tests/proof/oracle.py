@@ -128,7 +128,7 @@ LAWS: Final[Mapping[str, str]] = {
     "no session stays idle in a transaction": """
         SELECT a.pid, a.application_name, a.query FROM pg_catalog.pg_stat_activity AS a
         WHERE a.datname = current_database() AND a.state LIKE 'idle in transaction%%'
-            AND a.state_change < clock_timestamp() - interval '1 s'
+            AND a.state_change < clock_timestamp() - make_interval(secs => %(idle)s)
     """,
 }
 
@@ -146,6 +146,10 @@ class Oracle:
         """How many a test provokes on purpose."""
         self.runs = 1
         """How often one claim may start an executor: more only for a pool that retries by itself."""
+        self.idle = 1.0
+        """Seconds that a session may stay idle in a transaction."""
+        self.asleep = False
+        """Whether a test breaks laws on purpose, so that nothing is to be judged."""
         self._starts: list[tuple[int, int, int, int]] = []
 
     def install(self) -> None:
@@ -164,6 +168,7 @@ class Oracle:
             "final": [state.value for state in MOVES if state.final],
             "deadlocks": self.deadlocks,
             "runs": self.runs,
+            "idle": self.idle,
         }
         with self.connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
             self._write_starts(cursor)
@@ -172,7 +177,7 @@ class Oracle:
 
     def judge(self) -> None:
         """Raises LawBroken, with the offenders."""
-        if found := self.offenders():
+        if not self.asleep and (found := self.offenders()):
             raise LawBroken("\n".join(f"{law}: {row}" for law, rows in found.items() for row in rows))
 
     def connect(self) -> psycopg.Connection[Any]:
