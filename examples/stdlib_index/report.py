@@ -41,7 +41,8 @@ _UNFINISHED = """
     WHERE j.finalized_at IS NULL
 """
 
-_SHOWN = 10
+_SHOWN = 8
+"""Packages, and failures, that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,8 @@ def _figures(package: Package) -> list[str]:
 def _in_words(shared: Fairness) -> Table:
     small = (
         f"{shared.biggest}, the biggest with {shared.biggest_files:,} files, had {_times(shared.ahead)} before the "
-        f"last of the {shared.packages:,} packages had its first; by age alone: {shared.ahead_by_age:,}."
+        f"last of the {shared.packages:,} packages had its first; in order of age it would have had "
+        f"{shared.ahead_by_age:,}."
     )
     big = (
         f"While the {shared.compared} biggest all had files waiting, each had {shared.fewest:,} to {shared.most:,} "

@@ -165,6 +165,13 @@ def test_a_database_out_of_reach_is_one_sentence() -> None:
     assert "port 1" in done.stderr
 
 
+def test_a_folder_that_cannot_be_is_one_sentence() -> None:
+    done = demo("--keep", "/proc/nowhere")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "/proc/nowhere" in done.stderr
+
+
 def test_an_empty_folder_is_no_success(tmp_path: Path, database: Database) -> None:
     done = demo("--path", tmp_path, "--dsn", database.dsn)
     assert (done.returncode, done.stderr) == (1, f"There is no .py file in {tmp_path}.\n")

@@ -75,7 +75,12 @@ def _database(console: Console, keep: Path | None, dsn: str | None) -> Iterator[
     if dsn is not None:
         yield conninfo(dsn)
         return
-    with Server.embedded(keep, EPHEMERAL if keep is None else DURABLE) as server:
+    server = Server.embedded(keep, EPHEMERAL if keep is None else DURABLE)
+    try:
+        server.start()
+    except OSError as error:
+        raise MillpondError(f"PostgreSQL cannot be set up: {error}.") from error
+    with server:
         console.print(f"PostgreSQL runs in {'a temporary folder' if keep is None else escape(str(keep))}.")
         yield server.dsn()
 
