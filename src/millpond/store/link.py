@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
@@ -174,6 +175,10 @@ class Link:
         except (psycopg.Error, OSError) as error:
             self._close()
             raise unreachable(self._conninfo, error) from error
+        except asyncio.CancelledError as error:
+            # The driver leaves a connection that is half made to be closed with the last reference to it: this one.
+            traceback.clear_frames(error.__traceback__)
+            raise
         if self._pooled:
             connection.prepare_threshold = None  # the next transaction's session would not know what this one prepared
         return connection

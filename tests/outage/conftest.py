@@ -1,0 +1,23 @@
+"""A store, and a proxy before it that can take it away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from millpond.testing.database import Database
+from millpond.testing.proxy import Proxy
+from tests.worker.support import Store
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    return Store(database)
+
+
+@pytest.fixture
+def proxy(database: Database) -> Iterator[Proxy]:
+    """The way to the store that can be cut; the store itself stays in reach of the test."""
+    with Proxy(database.dsn) as made:
+        yield made
