@@ -449,8 +449,11 @@ def test_a_worker_in_a_thread(store: Store) -> None:
     thread.start()
     store.enqueue()
     assert done.wait(LONG)
+    assert thread.finished(timeout=0) is None
     assert thread.stop(LONG)
-    assert store.states() == {"completed": 1}
+    tally = thread.finished()
+    assert tally is not None
+    assert tally.settled == {"completed": 1} == store.states()
     with pytest.raises(MillpondError, match="started before"):
         thread.start()
 

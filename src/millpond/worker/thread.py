@@ -11,7 +11,7 @@ from millpond.errors import MillpondError
 from millpond.events import Observe, ObserveJobs
 from millpond.registry import ExecutorRegistry
 from millpond.settings import WorkerSettings
-from millpond.worker.tally import WorkerHealth
+from millpond.worker.tally import Tally, WorkerHealth
 from millpond.worker.worker import Worker
 
 
@@ -32,6 +32,7 @@ class WorkerThread:
         self._thread = threading.Thread(target=self._work, name="millpond-worker", daemon=True)
         self._started = threading.Event()
         self._error: BaseException | None = None
+        self._tally: Tally | None = None
 
     def start(self) -> Self:
         """Start, and wait until the worker claims. Raises what `Worker.run` raises. A thread starts once."""
@@ -50,6 +51,16 @@ class WorkerThread:
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def finished(self, timeout: float | None = None) -> Tally | None:
+        """Wait for the end, at most `timeout` seconds; what was done, or None while it goes on. Raises what ended it."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        if self._thread.is_alive():
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._tally
 
     def health(self) -> WorkerHealth:
         """How the worker is at this moment."""
@@ -78,4 +89,4 @@ class WorkerThread:
     async def _run(self) -> None:
         async with self._worker as worker:
             self._started.set()
-            await worker.finished()
+            self._tally = await worker.finished()
