@@ -53,7 +53,7 @@ class WorkerThread:
         return not self._thread.is_alive()
 
     def finished(self, timeout: float | None = None) -> Tally | None:
-        """Wait for the end, at most `timeout` seconds; what was done, or None while it goes on. Raises what ended it."""
+        """Wait for the end, at most `timeout` seconds; what was done, None while it goes on. Raises what ended it."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         if self._thread.is_alive():
