@@ -1,4 +1,4 @@
-"""A store, and a proxy before it that can take it away."""
+"""A store, and a proxy before it that can take it away. Every test here is judged by the log of what moved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import pytest
 
 from millpond.testing.database import Database
 from millpond.testing.proxy import Proxy
+from tests.proof.fixtures import database, oracle
 from tests.worker.support import Store
+
+__all__ = ["database", "oracle"]
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+"""Work that goes on through an outage, and what must be true of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from millpond import ExecutorRegistry, JobContext, PoolSettings, Worker
+from millpond.clock import monotonic
+from millpond.events import DatabaseLost
+from tests.worker.support import LONG, Store, Witness, eventually, quick
+
+SHORT = 1.0
+"""Seconds that a call may take in these tests: so long does a worker wait for a server that says nothing."""
+
+
+@dataclass
+class Load:
+    """Jobs that take a moment each, so many at once that some are always under way."""
+
+    store: Store
+    jobs: int = 300
+    witness: Witness = field(default_factory=Witness)
+    starts: Counter[int] = field(default_factory=Counter)
+    ended: int = 0
+    ids: list[int] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def worked_on(self, dsn: str, **options: Any) -> AsyncIterator[Worker]:
+        """A worker through this DSN that is amid the work when the body begins; all must be done after the body."""
+        self.ids = self.store.enqueue_many("work", {"a": self.jobs // 2, "b": self.jobs - self.jobs // 2})
+        defaults = {"pool": PoolSettings(worker_count=20, graceful_timeout=LONG), "statement_timeout": SHORT}
+        settings = quick(**(defaults | options))
+        begun = monotonic()
+        async with Worker(dsn, self.registry(), settings=settings, observe=self.witness) as worker:
+            await eventually(lambda: self.ended >= self.jobs // 6)
+            yield worker
+            await eventually(lambda: self.ended == self.jobs and not worker.health().unwritten)
+        tally = await worker.finished()
+        assert self.store.states() == {"completed": self.jobs}
+        assert self.starts == Counter(self.ids), "an executor ran again"
+        assert (tally.stale, tally.clean) == (0, True)
+        self.check_rhythm(monotonic() - begun)
+
+    def registry(self) -> ExecutorRegistry:
+        registry = ExecutorRegistry()
+
+        async def work(ctx: JobContext, args: Any) -> None:
+            self.starts[ctx.job.id] += 1
+            await asyncio.sleep(0.03)
+            self.ended += 1
+
+        registry.register("work", work)
+        return registry
+
+    def check_rhythm(self, elapsed: float) -> None:
+        """Whether each loop waited between its failures as it said."""
+        delays = defaultdict(list)
+        for event in self.witness.of(DatabaseLost):
+            delays[event.loop].append(event.delay)
+        assert all(sum(waited[:-1]) <= elapsed for waited in delays.values()), dict(delays)
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged as a warning or worse."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def assert_one_line_per_failure(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing was logged but one line for each step of each loop's patience."""
+    lines = [line for line in complaints(caplog) if "handed back" not in line]
+    strange = [line for line in lines if not line.startswith("The ") or "failed and tries again in" not in line]
+    assert not strange
+    assert Counter(line.split()[1] for line in lines) == Counter(event.loop for event in load.witness.of(DatabaseLost))
+    assert all("\n" not in line for line in lines)
