@@ -60,6 +60,11 @@ class Load:
         registry.register("work", work)
         return registry
 
+    async def progress(self) -> None:
+        """Wait until more has been done, unless all is."""
+        ended = self.ended
+        await eventually(lambda: self.ended > ended or self.ended == self.jobs)
+
     def check_rhythm(self, elapsed: float) -> None:
         """Whether each loop waited between its failures as it said."""
         delays = defaultdict(list)
@@ -80,3 +85,16 @@ def assert_one_line_per_failure(load: Load, caplog: pytest.LogCaptureFixture) ->
     assert not strange
     assert Counter(line.split()[1] for line in lines) == Counter(event.loop for event in load.witness.of(DatabaseLost))
     assert all("\n" not in line for line in lines)
+
+
+def under_way(worker: Worker) -> int:
+    """Tasks that wait or run."""
+    pool = worker.health().pool
+    return pool.queue_depth + pool.running if pool else 0
+
+
+async def waiting_outcomes(worker: Worker) -> None:
+    """Wait until all that was claimed has run, and waits to be written; then for as long as a call may take."""
+    await eventually(lambda: worker.health().unwritten and not under_way(worker))
+    await asyncio.sleep(1.2 * SHORT)
+    assert worker.health().unwritten

@@ -9,7 +9,14 @@ import pytest
 from millpond import Worker
 from millpond.events import JobsClaimed
 from millpond.testing.proxy import Proxy, Way
-from tests.outage.support import SHORT, Load, assert_one_line_per_failure, complaints
+from tests.outage.support import (
+    SHORT,
+    Load,
+    assert_one_line_per_failure,
+    complaints,
+    under_way,
+    waiting_outcomes,
+)
 from tests.worker.support import Store, eventually, quick, sessions
 
 
@@ -20,8 +27,7 @@ async def test_connections_that_end_again_and_again(
     async with load.worked_on(proxy.dsn):
         for reset in (False, True, False, True):
             proxy.cut(reset=reset)
-            ended = load.ended
-            await eventually(lambda ended=ended: load.ended > ended)
+            await load.progress()
     assert_one_line_per_failure(load, caplog)
     assert sessions(store) == []
 
@@ -99,16 +105,3 @@ async def test_a_stop_during_an_outage_ends_soon_and_tells_what_is_unwritten(
     assert tally.unwritten > 0
     assert not tally.clean
     assert store.states()["running"] >= tally.unwritten  # of which the reaper takes care
-
-
-def under_way(worker: Worker) -> int:
-    """Tasks that wait or run."""
-    pool = worker.health().pool
-    return pool.queue_depth + pool.running if pool else 0
-
-
-async def waiting_outcomes(worker: Worker) -> None:
-    """Wait until all that was claimed has run, and waits to be written; then for as long as a call may take."""
-    await eventually(lambda: worker.health().unwritten and not under_way(worker))
-    await asyncio.sleep(1.2 * SHORT)
-    assert worker.health().unwritten

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from millpond.testing import programs
-from millpond.testing.server import Server
+from millpond.testing.server import EPHEMERAL, Server
 
 DSN: Final = "MILLPOND_TEST_DSN"
 SERVER: Final = "MILLPOND_TEST_SERVER"
@@ -42,19 +42,19 @@ def serving(choice: str) -> Iterator[str]:
             yield server.dsn()
 
 
-def own_server(choice: str) -> Server | None:
+def own_server(choice: str, settings: Mapping[str, str] = EPHEMERAL) -> Server | None:
     """Another server of that kind, not started yet; None when there is only one that runs, or a container."""
-    return None if choice in (GIVEN, CONTAINER) else _server(choice)
+    return None if choice in (GIVEN, CONTAINER) else _server(choice, settings)
 
 
-def _server(choice: str) -> Server:
+def _server(choice: str, settings: Mapping[str, str] = EPHEMERAL) -> Server:
     match choice:
         case "embedded":
-            return Server.embedded()
+            return Server.embedded(settings=settings)
         case "system":
-            return Server.system()
+            return Server.system(settings=settings)
         case folder:
-            return Server(Path(folder))
+            return Server(Path(folder), settings=settings)
 
 
 def _first_there() -> str:
