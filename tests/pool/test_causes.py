@@ -127,6 +127,26 @@ async def test_a_cancel_stands_against_a_timeout_that_has_begun(told: Told) -> N
         assert await told.of(task) == Cancelled("enough")
 
 
+async def test_a_timeout_stands_against_a_stop_that_comes_after_it(told: Told) -> None:
+    cleaning = asyncio.Event()
+
+    async def slow_to_end(_: TaskContext) -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            cleaning.set()
+            await asyncio.sleep(10)
+
+    async with TenantPool() as pool:
+        task = told.task(slow_to_end, timeout=0.01)
+        pool.submit(task)
+        await cleaning.wait()
+        pool.hurry()
+    outcome = told.outcomes[task.id]
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, TaskTimeout)
+
+
 async def test_a_second_cancel_does_not_disturb_the_cleaning_up(told: Told) -> None:
     cleaned = []
 

@@ -142,6 +142,17 @@ async def test_a_second_stop_can_only_shorten_the_first(second: float | None, en
     await asyncio.gather(first, again)
 
 
+async def test_a_second_stop_does_not_lengthen_the_first(told: Told) -> None:
+    gate = Gate()
+    pool = TenantPool()
+    await pool.start()
+    pool.submit(told.task(gate))
+    await gate.holds(1)
+    async with asyncio.timeout(5):
+        await asyncio.gather(pool.stop(0.05), pool.stop(60))
+    assert list(told.outcomes.values()) == [Released("stopping", started=True)]
+
+
 async def test_stop_may_be_called_before_the_start_and_after_the_end() -> None:
     pool = TenantPool()
     await pool.stop()

@@ -91,6 +91,17 @@ def test_deadlines_that_were_dropped_take_no_memory() -> None:
     assert len(deadlines._heap) < 200
 
 
+def test_an_item_that_was_dropped_and_added_again_comes_due_at_its_new_moment() -> None:
+    time = Time()
+    due: list[float] = []
+    deadlines = made(time, lambda _: due.append(time.now))
+    deadlines.add(1, "x")
+    deadlines.drop("x")
+    deadlines.add(5, "x")
+    time.move_to(10)
+    assert due == [5]
+
+
 def test_a_due_item_may_be_added_again() -> None:
     time = Time()
     due: list[float] = []

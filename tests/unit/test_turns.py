@@ -199,6 +199,18 @@ def test_a_lowered_limit_lets_what_runs_run_and_starts_nothing_above_it() -> Non
     assert turns.pop() is None
 
 
+def test_a_tenant_that_withdraws_everything_has_had_its_turn() -> None:
+    turns: Turns[str] = Turns(10)
+    heavy, light = turns.open("heavy", 10, 5), turns.open("light", 10, 1)
+    for item in ("h1", "h2"):
+        turns.push(heavy, item)
+    turns.push(light, "l1")
+    assert turns.pop() == "h1"
+    turns.remove(heavy, "h2")
+    turns.push(heavy, "h3")
+    assert [turns.pop(), turns.pop()] == ["l1", "h3"]
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_items_come_in_the_order_of_queueing_but_for_those_that_were_removed(order: int) -> None:
     turns: Turns[int] = Turns(1_000)

@@ -87,25 +87,25 @@ class Threads(Generic[T]):
                 error = raised
             self._mailbox.post(self._returned, item, value, error)
             del taken, call, item, value, error  # a thread that waits keeps nothing of what it ran
+        with self._lock:
+            self._threads -= 1
 
     def _next(self) -> tuple[Callable[[T], object], T] | None:
-        while True:
+        while not self._closed:
             with suppress(IndexError):
                 call = self._calls.popleft()
                 if self._calls and not self._waking:
                     self._wake()
                 return call
             with self._lock:
-                if self._closed:
-                    self._threads -= 1
-                    return None
-                if self._calls:
+                if self._calls or self._closed:
                     continue
                 self._idle += 1
             self._bell.get()
             with self._lock:
                 self._idle -= 1
                 self._waking = False
+        return None
 
 
 async def in_thread(call: Callable[[], T]) -> T:
