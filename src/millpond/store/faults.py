@@ -61,4 +61,5 @@ def said(error: BaseException) -> str:
     """An error's words for the log, in one line. Of the server's only the first: its details may quote a row."""
     if isinstance(error, psycopg.Error) and error.sqlstate:
         return f"{error.diag.message_primary or type(error).__name__} (SQLSTATE {error.sqlstate})"
-    return " ".join(str(error).split()) or type(error).__name__
+    words = str(error).strip().splitlines()
+    return words[0] if words else type(error).__name__

@@ -33,8 +33,8 @@ BOTH: Final[tuple[Way, ...]] = ("server", "client")
 
 _CHUNK: Final = 65_536
 _APPLICATION_NAME: Final = re.compile(rb"\0application_name\0([^\0]*)\0")
-_READY: Final = b"Z\0\0\0\5I"
-"""ReadyForQuery, outside of a transaction: what a statement did is committed."""
+_READY: Final = b"Z\0\0\0\5"
+"""ReadyForQuery, but for its last byte: the statement is done, and committed unless it is in a transaction."""
 _DEADLINE: Final = 10.0
 """Seconds for the proxy's own thread to do what it is asked."""
 
@@ -157,7 +157,7 @@ class Proxy:
 
     def lose(self, statement: bytes, part: Literal["request", "answer"] = "answer", name: str | None = None) -> Loss:
         """Of the next statement with these words in it, lose the request, so that it is not done, or the answer to what
-        is done and committed; with it goes the connection."""
+        is done; with it goes the connection."""
         loss = Loss(statement, part, name)
         self._do(lambda: self._losses.append(loss))
         return loss
@@ -271,7 +271,7 @@ class Proxy:
         loss = pair.loss
         if loss is None or loss.happened.is_set():
             return False
-        over = loss.part == "request" if to == "server" else data.endswith(_READY)
+        over = loss.part == "request" if to == "server" else data[-6:-1] == _READY
         if over:
             self._losses.remove(loss)
             loss.happened.set()

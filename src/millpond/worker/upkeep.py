@@ -36,6 +36,9 @@ _BATCH = 1_000
 _BREATH = 0.02
 """Seconds between two promotions: a flood of wake-ups is one wake-up, and a due job starts within this time."""
 
+_AFTERMATH = 10.0
+"""Seconds, at most, that others have after an outage to write what they finished, before it is taken back from them."""
+
 _LOOK_FOR_UNCLAIMABLE_EVERY = 10.0
 """Seconds."""
 
@@ -47,9 +50,17 @@ class Upkeep:
     """One service for all that is due now and then."""
 
     def __init__(
-        self, link: Link, settings: WorkerSettings, executors: list[str], *, bell: Bell, observe: Observe
+        self,
+        link: Link,
+        settings: WorkerSettings,
+        executors: list[str],
+        *,
+        bell: Bell,
+        observe: Observe,
+        after_outage: bool = False,
     ) -> None:
-        """`bell` is rung when a job may have been scheduled: the next due moment is asked for anew."""
+        """`bell` is rung when a job may have been scheduled: the next due moment is asked for anew. `after_outage`:
+        others may be coming back just now, as this worker is."""
         self._link = link
         self._settings = settings
         self._executors = executors
@@ -57,7 +68,10 @@ class Upkeep:
         self._observe = observe
         self._patience = Patience("upkeep", observe)
         self._reap_every = max(1.0, settings.stale_timeout / 2)
-        self._reap_at = monotonic()
+        self._aftermath = min(_AFTERMATH, settings.stale_timeout)
+        self._reap_at = monotonic() + (self._aftermath if after_outage else 0.0)
+        self._reaping = False
+        self._answered_at = monotonic()
         self._look_at = monotonic()
         self._unclaimable: dict[str, dict[str, int]] = {}
         self._refused: set[JobId] = set()
@@ -70,7 +84,9 @@ class Upkeep:
                 try:
                     wait = await self._round()
                     self._patience.succeeded()
+                    self._answered_at = monotonic()
                 except (DatabaseUnreachable, psycopg.Error) as error:
+                    self._wait_for_others()
                     await self._patience.failed(error)
                 else:
                     await asyncio.sleep(_BREATH)
@@ -83,14 +99,20 @@ class Upkeep:
         wait = await self._promote()
         now = monotonic()
         if now >= self._reap_at:
-            self._reap_at = now + self._reap_every
             self._refused_before, self._refused = self._refused, set()
             await self._reap()
+            self._reap_at = now + self._reap_every
         if now >= self._look_at:
-            self._look_at = now + _LOOK_FOR_UNCLAIMABLE_EVERY
             for queue in self._settings.queues:
                 await self._look_for_unclaimable(queue)
+            self._look_at = now + _LOOK_FOR_UNCLAIMABLE_EVERY
         return wait
+
+    def _wait_for_others(self) -> None:
+        """Take nothing back soon after an outage so long that it may have silenced everybody: others come back, too."""
+        now = monotonic()
+        if now - self._answered_at > self._settings.stale_timeout / 2:
+            self._reap_at = max(self._reap_at, now + self._aftermath)
 
     async def _promote(self) -> float:
         """Make due jobs available; the seconds until the next is due, at most poll_interval."""
@@ -112,7 +134,9 @@ class Upkeep:
         """Bury silent workers and take back what they held, when it is this worker's turn."""
         schema = self._settings.schema
         async with self._link.transaction() as link:
-            if not await link.run(upkeep.take_duty(schema, "reap", every=self._reap_every)):
+            # An earlier turn may have been cut short: it is taken in the database, and not done.
+            self._reaping |= await link.run(upkeep.take_duty(schema, "reap", every=self._reap_every))
+            if not self._reaping:
                 return
             for worker_id, name in await link.run(upkeep.bury(schema)):
                 logger.warning(
@@ -124,6 +148,7 @@ class Upkeep:
             reaped = [job for batch in batches for job in batch]
             self._announce(reaped)
             left.update(set(lost).difference(job.id for job in reaped))
+        self._reaping = False
 
     async def _apart(self, statement: Callable[[Sequence[JobId]], Statement[T]], ids: Sequence[JobId]) -> list[T]:
         """Run a statement for these jobs. When the database refuses it for one of them, find that one by halving, so

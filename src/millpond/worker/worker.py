@@ -74,6 +74,7 @@ class Worker:
         self._running: asyncio.Future[Tally] | None = None
         self._awaited: WeakSet[Link] = WeakSet()
         self._outbox = Outbox()
+        self._lease_lost = False
         self._tally = Tally()
         self._rooms: _Rooms | None = None
         if not self._executors:
@@ -106,6 +107,7 @@ class Worker:
                         if not registration.exhausted:
                             return
                 except* LeaseOver as over:
+                    self._lease_lost = True
                     logger.error("%s What it held is cancelled; it registers anew.", over.exceptions[0])  # noqa: TRY400
                 except* (DatabaseUnreachable, psycopg.Error) as outage:
                     await patience.failed(_first(outage))
@@ -195,7 +197,12 @@ class Worker:
                 pool.hurry()
 
             upkeep = Upkeep(
-                self._link("upkeep"), settings, list(self._executors), bell=due, observe=self._announcer.announce
+                self._link("upkeep"),
+                settings,
+                list(self._executors),
+                bell=due,
+                observe=self._announcer.announce,
+                after_outage=self._lease_lost,
             )
             lease = Lease(self._dsn, registration, settings, on_over=give_up, observe=self._announcer.announce)
             self._rooms = _Rooms(registration, lease, settler, pool)
