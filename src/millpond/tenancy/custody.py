@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -16,10 +15,11 @@ from millpond.tenancy.attempt import Attempt, Stage, verdict
 from millpond.tenancy.crew import Crew
 from millpond.tenancy.deadlines import Deadlines
 from millpond.tenancy.instrument import Lens
+from millpond.tenancy.logs import logger_of
 from millpond.tenancy.task import Cause, Task
 from millpond.tenancy.turns import Lane, Turns
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 STOPPING: Final = "stopping"
 """The reason of those that were handed back."""

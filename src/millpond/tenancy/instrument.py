@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from millpond.outcome import Completed, Failed, Outcome
 from millpond.tenancy.attempt import Attempt
+from millpond.tenancy.logs import logger_of
 from millpond.tenancy.task import Task, TaskContext
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 Status: TypeAlias = Literal["success", "failed", "cancelled"]
 """What one attempt has come to; one that was handed back counts as cancelled."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 import traceback
@@ -13,9 +12,10 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from millpond.clock import monotonic
+from millpond.tenancy.logs import logger_of
 from millpond.tenancy.runners import Runner
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 _FRAMES: Final = 12
 """Frames of the loop's stack that are logged: the innermost."""
