@@ -31,10 +31,10 @@ _JUDGED: Final = """
 WITH judged AS (
     SELECT m.*, m.old_state IS NOT NULL AND m.new_state IS NOT NULL AS changed
     FROM proof.moves AS m
-    WHERE m.job_id NOT IN (
-        SELECT meddled.job_id
-        FROM proof.moves AS meddled
-        WHERE meddled.old_state IS NOT NULL
+    WHERE NOT EXISTS (
+        SELECT FROM proof.moves AS meddled
+        WHERE meddled.job_id = m.job_id
+            AND meddled.old_state IS NOT NULL
             AND meddled.session NOT LIKE 'millpond %%'
             AND NOT (
                 meddled.old_state = 'running' AND meddled.new_state = 'completed'
@@ -87,14 +87,15 @@ LAWS: Final[Mapping[str, str]] = {
         WHERE changed AND old_state IN ('scheduled', 'retryable') AND new_state = 'available' AND scheduled_at > at
     """,
     "an executor starts under a claim, once": """
-        SELECT s.job_id, s.attempt, s.claim_token, count(*) AS starts FROM proof.starts AS s
-        WHERE s.job_id IN (SELECT j.job_id FROM judged AS j)
-        GROUP BY s.job_id, s.attempt, s.claim_token
-        HAVING count(*) > %(runs)s OR NOT EXISTS (
+        SELECT s.job_id, s.attempt, s.claim_token, 0 AS starts FROM proof.starts AS s
+        WHERE s.job_id IN (SELECT judged.job_id FROM judged) AND NOT EXISTS (
             SELECT FROM judged AS m
             WHERE m.job_id = s.job_id AND m.new_state = 'running' AND m.new_token = s.claim_token
                 AND m.new_attempt = s.attempt
         )
+        UNION ALL
+        SELECT s.job_id, s.attempt, s.claim_token, count(*) FROM proof.starts AS s
+        GROUP BY s.job_id, s.attempt, s.claim_token HAVING count(*) > %(runs)s
     """,
     "a job starts at most max_attempts times, apart from attempts that were given back": """
         SELECT s.job_id, count(DISTINCT s.claim_token) AS starts, min(m.max_attempts) AS max_attempts
@@ -172,6 +173,7 @@ class Oracle:
         }
         with self.connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
             self._write_starts(cursor)
+            cursor.execute("ANALYZE proof.moves, proof.starts")
             found = {law: cursor.execute(self._composed(query), params).fetchmany(5) for law, query in LAWS.items()}
         return {law: rows for law, rows in found.items() if rows}
 

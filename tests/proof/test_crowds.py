@@ -69,7 +69,7 @@ def test_16_upkeepers_move_each_job_once(isolation: str, new_hands: NewHands, on
         while True:
             done["buried"] += len(insist(hands.bury))
             promoted = insist(lambda: hands.promote(chance.randint(1, 100))).promoted
-            ids = hands.lost(chance.randint(1, 100))
+            ids = insist(partial(hands.lost, chance.randint(1, 100)))
             reaped = len(insist(partial(hands.reap, ids)))
             done.update(promoted=promoted, reaped=reaped)
             if not promoted and not ids:
