@@ -122,6 +122,19 @@ def test_a_lock_that_is_never_to_be_had_is_reported(
         assert objects(watcher) == before
 
 
+def test_a_connection_that_breaks_is_reported_and_leaves_nothing(empty: Database, blocker: Blocker) -> None:
+    with empty.connect(autocommit=True) as watcher:
+        before = objects(watcher)
+        cut = alembic(empty, "blocked", "upgrade", "head")
+        ((pid,),) = eventually(lambda: blocker.waiting(watcher))
+        watcher.execute("SELECT pg_terminate_backend(%s)", [pid])
+        output, said = cut.communicate(timeout=60)
+        assert "FAILED: The database refused: terminating connection due to administrator command" in output
+        assert output.split()[-1] != "0"
+        assert "Traceback" not in said
+        assert objects(watcher) == before
+
+
 def test_a_migration_of_another_schema_is_not_waited_for(empty: Database, blocker: Blocker) -> None:
     with empty.connect(autocommit=True) as watcher:
         waits = alembic(empty, "blocked", "upgrade", "head")

@@ -132,9 +132,13 @@ def test_a_role_that_may_not_is_told_so_in_one_sentence(empty: Database) -> None
         connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
         try:
             before = objects(connection)
-            with pytest.raises(StoreError, match=r"^The database refused the migration.*permission denied.*\.$"):
-                migrations.upgrade(f"{empty.dsn} options='-c role={empty.name}_worker'", "millpond")
+            worker = f"{empty.dsn} options='-c role={empty.name}_worker'"
+            with pytest.raises(StoreError, match=r"^The database refused: permission denied.*\.$"):
+                migrations.upgrade(worker, "millpond")
             assert objects(connection) == before
+            migrations.upgrade(empty.dsn, "millpond")
+            with pytest.raises(StoreError, match=r"^The database refused: permission denied.*\.$"):
+                migrations.status(worker, "millpond")
         finally:
             connection.execute(sql.SQL("DROP ROLE {}").format(role))
 

@@ -19,7 +19,7 @@ from millpond.settings import checked_schema
 from millpond.shipped import shipped
 from millpond.store.database import check_migratable
 from millpond.store.ddl import OPTION
-from millpond.store.migrator import open_engine
+from millpond.store.migrator import open_engine, plain_errors
 
 DSN: Final = "millpond_dsn"
 """The attribute of an Alembic Config that holds the DSN."""
@@ -65,7 +65,7 @@ def history() -> tuple[Migration, ...]:
 
 def status(dsn: str, schema: str) -> MigrationStatus:
     """Where this schema is. Changes nothing. Raises StoreError."""
-    with open_engine(dsn).connect() as connection:
+    with plain_errors(), open_engine(dsn).connect() as connection:
         check_migratable(connection, checked_schema(schema))
         context = MigrationContext.configure(connection, opts={"version_table_schema": schema})
         current = context.get_current_revision()

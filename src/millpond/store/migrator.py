@@ -38,16 +38,29 @@ def migrate(dsn: str, schema: str, run: Callable[[Connection], None]) -> None:
     A step that cannot get a lock soon is rolled back and tried again. Raises StoreError (one sentence) when the
     database is not suitable, refuses, or keeps a lock from us.
     """
-    with contextlib.closing(connect(dsn, autocommit=False)) as guard, _alone(guard, schema):
+    with plain_errors(), contextlib.closing(connect(dsn, autocommit=False)) as guard, _alone(guard, schema):
         for _ in range(_TRIES):
-            with contextlib.suppress(LockNotAvailable, DeadlockDetected), _plain_errors():
-                _run(dsn, schema, run)
-                return
+            try:
+                return _run(dsn, schema, run)
+            except DBAPIError as error:
+                if not isinstance(error.orig, LockNotAvailable | DeadlockDetected):
+                    raise
             pause(_PAUSE)
     raise StoreError(
         f"Others kept a lock that the migration of schema {schema!r} needs, through {_TRIES} tries: "
         "look for long transactions in pg_stat_activity, then migrate again."
     )
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """The driver's errors, SQLAlchemy's wrapping of them included, as a StoreError of one sentence."""
+    try:
+        yield
+    except (DBAPIError, psycopg.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        reason = str(cause).partition("\n")[0]
+        raise StoreError(f"The database refused: {reason}; nothing is left of what was under way.") from error
 
 
 def open_engine(dsn: str) -> Engine:
@@ -104,15 +117,3 @@ def _alone(guard: psycopg.Connection[Any], schema: str) -> Iterator[None]:
 def _acquired(guard: psycopg.Connection[Any], schema: str) -> bool:
     guard.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
     return guard.execute(_LOCK, [schema]).fetchone() == (True,)
-
-
-@contextlib.contextmanager
-def _plain_errors() -> Iterator[None]:
-    """SQLAlchemy's errors as the driver's, or as one sentence when they cannot be helped."""
-    try:
-        yield
-    except DBAPIError as error:
-        if isinstance(error.orig, LockNotAvailable | DeadlockDetected):
-            raise error.orig from None
-        reason = str(error.orig).partition("\n")[0]
-        raise StoreError(f"The database refused the migration, which was rolled back: {reason}.") from error
