@@ -27,6 +27,8 @@ class Registration:
     def __init__(self, worker_id: UUID, number: int) -> None:
         self.worker_id = worker_id
         self.number = number
+        self.over = False
+        """Whether its lease is over while it may still hold jobs: the row then stays until others find it silent."""
         self._claims = 0
 
     @property
@@ -59,10 +61,12 @@ async def registered(link: Link, settings: WorkerSettings, executors: Iterable[s
             executors=sorted(executors),
         )
     )
+    registration = Registration(worker_id, number)
     try:
-        yield Registration(worker_id, number)
+        yield registration
     finally:
-        await _retire(link, settings.schema, worker_id)
+        if not registration.over:
+            await _retire(link, settings.schema, worker_id)
 
 
 async def _retire(link: Link, schema: str, worker_id: UUID) -> None:

@@ -193,6 +193,7 @@ class Worker:
             def give_up(reason: str) -> None:
                 """The lease is over: nothing held under it may be finished, and nothing of what still runs written."""
                 self._announcer.announce(LeaseLost(registration.worker_id, reason))
+                registration.over = True
                 settler.give_up()
                 pool.hurry()
 

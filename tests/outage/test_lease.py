@@ -1,0 +1,157 @@
+"""What a worker does that cannot say that it lives: it stops before others may take over, and begins anew."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from millpond import ExecutorRegistry, JobContext, Worker
+from millpond.clock import monotonic
+from millpond.events import DatabaseLost, JobsSettled, LeaseLost
+from millpond.testing.proxy import Proxy
+from tests.worker.support import Store, Witness, eventually, quick, working
+
+LEASE = {"stale_timeout": 2.0, "beat_interval": 0.2, "settle_interval": 0.02}
+"""A beat may take half a second here, and after 1.8 s without one the lease is over."""
+
+
+@dataclass
+class Jobs:
+    """Executors: `short` ends when it is let; `long` does not end at its first attempt, and notes how it was ended."""
+
+    store: Store
+    starts: Counter[int] = field(default_factory=Counter)
+    still_held: list[bool] = field(default_factory=list)
+    let: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def registry(self) -> ExecutorRegistry:
+        registry = ExecutorRegistry()
+        registry.register("short", self.short)
+        registry.register("long", self.long)
+        return registry
+
+    async def short(self, ctx: JobContext, args: Any) -> None:
+        self.starts[ctx.job.id] += 1
+        await self.let.wait()
+
+    async def long(self, ctx: JobContext, args: Any) -> None:
+        self.starts[ctx.job.id] += 1
+        if self.starts[ctx.job.id] > 1:
+            return
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.still_held.append(self.holds_lease(ctx.job.id))
+
+    def holds_lease(self, job_id: int) -> bool:
+        """Whether the worker that has this job may still have it, by the database's clock."""
+        with self.store.database.connect() as connection:
+            return bool(
+                connection.execute(
+                    "SELECT w.expires_at > clock_timestamp() FROM millpond.jobs AS j"
+                    " JOIN millpond.workers AS w ON w.id = j.worker_id WHERE j.id = %s",
+                    (job_id,),
+                ).fetchall()[0][0]
+            )
+
+
+async def test_one_beat_s_connection_that_is_dead_does_not_end_the_lease(store: Store, proxy: Proxy) -> None:
+    jobs, witness = Jobs(store), Witness()
+    job_id = store.enqueue("short")
+    async with Worker(proxy.dsn, jobs.registry(), settings=quick(**LEASE), observe=witness):
+        await eventually(lambda: jobs.starts[job_id])
+        for _ in range(3):
+            (before,) = store.workers()
+            proxy.half_open("millpond lease")
+            await eventually(lambda: proxy.connections("millpond lease") == 1)
+            await eventually(lambda before=before: store.workers()[0]["beat_at"] > before["beat_at"])
+        jobs.let.set()
+        await eventually(lambda: store.row(job_id)["state"] == "completed")
+    assert witness.of(LeaseLost) == []
+    assert {event.loop for event in witness.of(DatabaseLost)} == {"lease"}
+    assert jobs.starts == {job_id: 1}
+
+
+async def test_a_worker_whose_beats_alone_are_lost_stops_in_time_and_registers_anew(
+    store: Store, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs, witness = Jobs(store), Witness()
+    job_id = store.enqueue("long")
+    async with Worker(proxy.dsn, jobs.registry(), settings=quick(**LEASE), observe=witness):
+        await eventually(lambda: jobs.starts[job_id])
+        (before,) = store.workers()
+        proxy.block(name="millpond lease")
+        await eventually(lambda: witness.of(LeaseLost))
+        proxy.heal()
+        await eventually(lambda: store.row(job_id)["state"] == "completed")
+        (after,) = store.workers()
+    assert jobs.still_held == [True]  # it was cancelled before anybody could take it over
+    assert after["number"] > before["number"]
+    assert jobs.starts == {job_id: 2}
+    assert store.row(job_id)["attempt"] == 2  # the first counts: user code had run
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == 1
+    assert "no beat was acknowledged" in errors[0]
+
+
+async def test_an_outage_longer_than_the_lease_loses_no_outcome(store: Store, proxy: Proxy) -> None:
+    """What had ended is written when the network is back; only what was still running runs again."""
+    jobs, witness = Jobs(store), Witness()
+    short, long = store.enqueue_many("short", {"a": 5, "b": 5}), store.enqueue("long")
+    waiting = store.enqueue_many("short", {"c": 500})
+    settings = quick(**LEASE, statement_timeout=1.0)
+    async with Worker(proxy.dsn, jobs.registry(), settings=settings, observe=witness) as worker:
+        await eventually(lambda: len(jobs.starts) >= 11)
+        proxy.block()
+        jobs.let.set()
+        await eventually(lambda: worker.health().unwritten >= 10)
+        await eventually(lambda: witness.of(LeaseLost))
+        proxy.heal()
+        await eventually(lambda: store.states() == {"completed": 511})
+        tally = await stopped(worker)
+    assert jobs.starts == Counter([*short, *waiting, long, long])
+    assert jobs.still_held == [True]
+    assert tally.stale == 0
+    assert {row["attempt"] for row in store.rows()} == {1, 2}
+
+
+async def test_what_others_took_over_meanwhile_is_too_late_and_counted(store: Store, proxy: Proxy) -> None:
+    jobs, witness, others = Jobs(store), Witness(), Jobs(store)
+    others.let.set()
+    ids = store.enqueue_many("short", {"a": 10})
+    settings = quick(**LEASE, statement_timeout=1.0)
+    async with Worker(proxy.dsn, jobs.registry(), settings=settings, observe=witness) as worker:
+        await eventually(lambda: len(jobs.starts) == 10)
+        proxy.block()
+        jobs.let.set()
+        async with working(store, others.registry(), **LEASE):
+            await eventually(lambda: store.states() == {"completed": 10})
+        proxy.heal()
+        await eventually(lambda: sum(event.stale for event in witness.of(JobsSettled)) == 10)
+        tally = await stopped(worker)
+    assert tally.stale == 10
+    assert jobs.starts == others.starts == Counter(ids)
+
+
+async def test_beats_that_hang_do_not_hold_up_a_stop(store: Store, proxy: Proxy) -> None:
+    jobs = Jobs(store)
+    settings = quick(stale_timeout=600.0, beat_interval=0.05, statement_timeout=600.0)
+    worker = Worker(proxy.dsn, jobs.registry(), settings=settings)
+    running = asyncio.ensure_future(worker.run())
+    await worker.ready()
+    proxy.block("client", name="millpond lease")
+    await asyncio.sleep(0.2)  # the next beat is under way, and will not be answered
+    begun = monotonic()
+    worker.stop()
+    await running
+    assert monotonic() - begun < 2.0
+
+
+async def stopped(worker: Worker) -> Any:
+    worker.stop()
+    return await worker.finished()
