@@ -310,7 +310,6 @@ LAST: Final = "CASE WHEN j.attempt >= j.max_attempts THEN 'discarded'"
 
 MUTANTS: Final[dict[str, tuple[str, str, str]]] = {
     "claims that do not count": ("claim_jobs", "attempt = j.attempt + 1", "attempt = j.attempt"),
-    "hand-backs that count": ("settle_jobs", "attempt = j.attempt - o.refund", "attempt = j.attempt"),
     "burials of the living": ("bury_workers", "w.expires_at < now()", "true"),
     "reaping from the living": (
         "find_lost_jobs",
@@ -322,6 +321,7 @@ MUTANTS: Final[dict[str, tuple[str, str, str]]] = {
 
 SUBTLE_MUTANTS: Final[dict[str, tuple[str, str, str]]] = {
     "settlements by anybody": ("settle_jobs", " AND j.claim_token = o.claim_token", ""),
+    "hand-backs that count": ("settle_jobs", "attempt = j.attempt - o.refund", "attempt = j.attempt"),
     "retries at once": ("settle_jobs", "now() + make_interval(secs => o.delay)", "now()"),
     "claims by workers without a row": (
         "claim_jobs",
