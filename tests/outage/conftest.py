@@ -8,6 +8,7 @@ import pytest
 
 from millpond.testing.database import Database
 from millpond.testing.proxy import Proxy
+from tests.outage import bouncer
 from tests.proof.fixtures import database, oracle
 from tests.worker.support import Store
 
@@ -24,3 +25,12 @@ def proxy(database: Database) -> Iterator[Proxy]:
     """The way to the store that can be cut; the store itself stays in reach of the test."""
     with Proxy(database.dsn) as made:
         yield made
+
+
+@pytest.fixture
+def pooled(store: Store) -> Iterator[str]:
+    """The way to the store through a PgBouncer."""
+    if bouncer.PROGRAM is None:
+        pytest.skip("needs pgbouncer (Debian's package of that name)")
+    with bouncer.bouncing(store.database.dsn) as dsn:
+        yield dsn

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from psycopg import sql
 
 from millpond import ExecutorRegistry, JobContext, PoolSettings, Worker
 from millpond.clock import monotonic
@@ -98,3 +99,34 @@ async def waiting_outcomes(worker: Worker) -> None:
     await eventually(lambda: worker.health().unwritten and not under_way(worker))
     await asyncio.sleep(1.2 * SHORT)
     assert worker.health().unwritten
+
+
+def said(load: Load, code: str) -> Callable[[], bool]:
+    """Whether a loop has met this SQLSTATE, or these words."""
+    return lambda: any(code in event.reason for event in load.witness.of(DatabaseLost))
+
+
+def end_sessions(store: Store) -> None:
+    """57P01, for all of the worker's."""
+    store.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name LIKE 'millpond %%' AND %s",
+        True,
+    )
+
+
+def alter(store: Store, change: str) -> None:
+    """Change the database itself, whatever it is at present."""
+    with store.database.connect(options="-c default_transaction_read_only=off") as connection:
+        database = sql.Identifier(store.database.name)
+        connection.execute(sql.SQL("ALTER DATABASE {} {}").format(database, sql.SQL(change)))
+
+
+def waiting_for_a_lock(store: Store) -> list[int]:
+    """The server processes of the worker that wait for somebody."""
+    with store.database.connect() as connection:
+        found = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name LIKE 'millpond %' AND wait_event_type = 'Lock'"
+        ).fetchall()
+    return [pid for (pid,) in found]

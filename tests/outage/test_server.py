@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -19,7 +19,15 @@ from millpond.store.migrations import upgrade
 from millpond.testing import serving
 from millpond.testing.database import Database
 from millpond.testing.server import EPHEMERAL, Server
-from tests.outage.support import Load, assert_one_line_per_failure, waiting_outcomes
+from tests.outage.support import (
+    Load,
+    alter,
+    assert_one_line_per_failure,
+    end_sessions,
+    said,
+    waiting_for_a_lock,
+    waiting_outcomes,
+)
 from tests.proof.oracle import Oracle, proven
 from tests.worker.support import Store, eventually
 
@@ -77,27 +85,6 @@ async def test_a_crash_of_one_session_ends_all(own: Store, caplog: pytest.LogCap
 
 
 # ── a server that says no ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def said(load: Load, code: str) -> Callable[[], bool]:
-    """Whether a loop has met this SQLSTATE, or these words."""
-    return lambda: any(code in event.reason for event in load.witness.of(DatabaseLost))
-
-
-def end_sessions(store: Store) -> None:
-    """57P01, for all of the worker's."""
-    store.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND application_name LIKE 'millpond %%' AND %s",
-        True,
-    )
-
-
-def alter(store: Store, change: str) -> None:
-    """Change the database itself, whatever it is at present."""
-    with store.database.connect(options="-c default_transaction_read_only=off") as connection:
-        database = sql.Identifier(store.database.name)
-        connection.execute(sql.SQL("ALTER DATABASE {} {}").format(database, sql.SQL(change)))
 
 
 async def test_sessions_that_are_ended(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -216,13 +203,3 @@ async def test_a_deadlock_with_a_stranger(store: Store, oracle: Oracle, caplog: 
             stranger.execute(lock, ([job_id for job_id in running if job_id not in free],))
             await eventually(said(load, "40P01"))
     assert_one_line_per_failure(load, caplog)
-
-
-def waiting_for_a_lock(store: Store) -> list[int]:
-    """The server processes of the worker that wait for somebody."""
-    with store.database.connect() as connection:
-        found = connection.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name LIKE 'millpond %' AND wait_event_type = 'Lock'"
-        ).fetchall()
-    return [pid for (pid,) in found]
