@@ -44,6 +44,16 @@ CREATE TABLE proof.starts (
     finished_at timestamptz
 );
 
+CREATE TABLE proof.effects (
+    job_id bigint NOT NULL -- what executors write in the transaction that completes their job
+);
+
+CREATE TABLE proof.strikes (
+    pid integer NOT NULL,
+    signal text NOT NULL,
+    at timestamptz NOT NULL DEFAULT clock_timestamp() -- just before it was sent
+);
+
 CREATE FUNCTION proof.log_new() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO proof.moves (job_id, new_state, new_token, new_worker, new_attempt, max_attempts, scheduled_at)
