@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from millpond.errors import PoolQueueFull, PoolStopping, SubmitError, TenantQueueFull, UnknownTenant
+from millpond.executors.threads import in_thread
 from millpond.outcome import Completed
 from millpond.settings import PoolSettings
 from millpond.tenancy.pool import TenantPool
@@ -147,6 +150,24 @@ async def test_what_a_tenant_held_is_forgotten_with_its_last_task(told: Told) ->
         await told.all(*tasks)
         assert pool.room().tenants == {}
         assert pool.active_tenants() == ()
+
+
+async def test_another_thread_is_refused_with_the_remedy(told: Told) -> None:
+    async with TenantPool() as pool:
+        with pytest.raises(RuntimeError, match="call_soon_threadsafe"):
+            await in_thread(lambda: pool.submit(told.task(nothing)))
+        task = told.task(nothing)
+        loop = asyncio.get_running_loop()
+        await in_thread(lambda: loop.call_soon_threadsafe(pool.submit, task))
+        assert await told.of(task) == Completed()
+
+
+async def test_a_task_whose_id_cannot_be_looked_up_leaves_nothing(told: Told) -> None:
+    async with TenantPool() as pool:
+        with pytest.raises(TypeError, match="unhashable"):
+            pool.submit(told.task(nothing, id=[]))
+        assert pool.room().tenants == {}
+        assert pool.queued == 0
 
 
 async def test_tasks_that_share_an_id_are_each_run_and_told_and_the_id_means_the_last() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 import tracemalloc
@@ -206,6 +207,24 @@ async def test_stop_does_not_wait_for_a_slow_provider() -> None:
         async with TenantPool(OFTEN, tenants=provider):
             await until(lambda: provider.asked == 2)
     slow.set()
+
+
+async def test_a_provider_that_swallows_its_cancellation_is_asked_no_more_after_the_stop() -> None:
+    class Swallows:
+        asked = 0
+
+        async def active(self) -> list[Tenant]:
+            self.asked += 1
+            if self.asked > 1:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+            return []
+
+    provider = Swallows()
+    async with TenantPool(OFTEN, tenants=provider):
+        await until(lambda: provider.asked == 2)
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+    assert provider.asked == 2
 
 
 async def test_a_plain_provider_runs_in_a_thread_of_its_own_and_may_be_a_generator() -> None:

@@ -90,6 +90,29 @@ def test_after_close_nothing_more_is_started() -> None:
     assert ended.empty()
 
 
+def test_when_the_system_gives_no_threads_calls_fail_and_later_ones_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: SimpleQueue[tuple[str, BaseException | None]] = SimpleQueue()
+    threads: Threads[str] = Threads(2, Directly(), lambda item, value, error: ended.put((item, error)))  # type: ignore[arg-type]
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        threads.submit(lambda _: None, "first")
+        item, error = ended.get(timeout=PATIENCE)
+        assert item == "first"
+        assert isinstance(error, RuntimeError)
+    threads.submit(lambda _: None, "second")
+    assert ended.get(timeout=PATIENCE) == ("second", None)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for number in range(10):
+            threads.submit(lambda _: None, str(number))
+        assert {ended.get(timeout=PATIENCE) for _ in range(10)} == {(str(number), None) for number in range(10)}
+    threads.close()
+
+
 async def test_letters_from_many_threads_are_delivered_each_once_and_in_order() -> None:
     heard: list[tuple[int, int]] = []
     done = asyncio.Event()

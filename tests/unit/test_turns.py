@@ -56,8 +56,8 @@ class AgainstAModel(RuleBasedStateMachine):
         item = next(self.items)
         if name not in self.tenants:
             self.tenants[name] = Model(max(1, limit))
-            self.turns.open(name, limit, weight)
-        self.turns.push(self.turns.lanes[name], item)
+        lane = self.turns.lanes.get(name) or self.turns.open(name, limit, weight)
+        self.turns.push(lane, item)
         self.tenants[name].queue.append(item)
 
     @rule()

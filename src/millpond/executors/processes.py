@@ -15,7 +15,7 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any, Final, Protocol, TypeAlias
@@ -80,23 +80,23 @@ class Processes:
             if employer.child is not None:
                 employer.child.kill()
 
-    def close(self) -> None:
-        """End the idle children. Those that work end when they have done."""
+    def close(self) -> list[Child]:
+        """Let the idle children end, and give them to be seen off. Those that work end when they have done."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for child in idle:
             child.dismiss()
-        for child in idle:
-            child.see_off()
+        return idle
 
     def _hired(self, employer: Employer) -> Child:
+        if employer.cancelled:
+            raise asyncio.CancelledError
         child = self._idle_child() or Child(self._context)
         with self._lock:
-            employer.child = child
-            if not employer.cancelled:
+            if not employer.cancelled:  # else `interrupt` may have come already, and found no child
+                employer.child = child
                 return child
-            employer.child = None
         self._put_back(child)
         raise asyncio.CancelledError
 
@@ -163,11 +163,17 @@ class Child:
         """Let an idle child end."""
         self._pipe.close()
 
-    def see_off(self) -> None:
-        """Wait until a dismissed child has ended."""
+    def end(self) -> None:
+        """Wait until a dismissed child has ended; kill it if that takes too long."""
         self._process.join(_PATIENCE)
         if self._process.is_alive():
             self.kill()
+
+
+def see_off(children: Iterable[Child]) -> None:
+    """Wait until children that were dismissed have ended."""
+    for child in children:
+        child.end()
 
 
 def _starter() -> BaseContext:

@@ -68,9 +68,18 @@ class Threads(Generic[T]):
                 self._waking = True
                 self._bell.put(None)
             elif self._threads < self._most:
-                self._waking = True
-                self._threads += 1
-                threading.Thread(target=self._serve, name="millpond-thread", daemon=True).start()
+                self._hire()
+
+    def _hire(self) -> None:
+        try:
+            threading.Thread(target=self._serve, name="millpond-thread", daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads
+            while not self._threads and self._calls:
+                _, item = self._calls.popleft()
+                self._mailbox.post(self._returned, item, None, error)
+        else:
+            self._waking = True
+            self._threads += 1
 
     def _serve(self) -> None:
         with self._lock:

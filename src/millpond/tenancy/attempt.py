@@ -32,7 +32,7 @@ class Attempt(TaskContext, kw_only=True):
     over: bool = False
     """Whether its outcome is told, or left to the next attempt. It may still run: a thread cannot be stopped."""
     started: float = 0.0
-    """On the monotonic clock."""
+    """When it began to run, on the monotonic clock; 0 before that."""
     reason: str = ""
     """In words, beside `cause`."""
     before: Failed | None = None
@@ -43,6 +43,11 @@ class Attempt(TaskContext, kw_only=True):
     """What runs it, when that is on the loop."""
     child: Child | None = None
     """What runs it, when that is a process."""
+
+    @property
+    def has_started(self) -> bool:
+        """Whether any of the user's code may have run."""
+        return self.started > 0
 
     def begin(self, now: float, task_timeout: float | None) -> None:
         """It starts to run now. Its own timeout comes before the pool's."""
@@ -72,7 +77,7 @@ def verdict(attempt: Attempt, error: BaseException) -> Outcome:
         case Cause.CANCEL:
             return Cancelled(attempt.reason)
         case Cause.STOP:
-            return Released(attempt.reason, started=True)
+            return Released(attempt.reason, started=attempt.has_started)
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:

@@ -40,8 +40,9 @@ class BlockingTenantPool:
         instrument: Instrument | None = None,
     ) -> None:
         self._pool = TenantPool(settings, tenants=tenants, instrument=instrument)
-        self._lock = threading.Lock()  # for what follows
+        self._starting = threading.Lock()  # held as long as a start takes
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # for what follows
         self._loop: asyncio.AbstractEventLoop | None = None  # while the pool is there to be asked
         self._told_to_stop: asyncio.Event | None = None
         self._forked = False
@@ -103,20 +104,24 @@ class BlockingTenantPool:
         """Begin to take tasks. Raises what the tenant provider raises."""
         started: Future[None] = Future()
         thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), name="millpond-pool", daemon=True)
-        with self._lock:
+        with self._starting:
             if self._thread is not None and self._thread.is_alive():
                 raise RuntimeError("The pool was started already.")
             self._thread = thread
             thread.start()
-        if (error := started.exception()) is not None:
+            error = started.exception()
+        if error is not None:
             thread.join()
             raise error
 
     def stop(self, graceful_timeout: float | None = None) -> None:
         """As `TenantPool.stop`: returns when the pool has stopped, unless the pool's own thread calls it."""
+        if self._forked:
+            return
+        with self._starting:
+            thread = self._thread
         self._ask(lambda: self._stop(graceful_timeout))
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread() and not self._forked:
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def hurry(self) -> None:

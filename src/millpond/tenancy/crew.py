@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from millpond.clock import monotonic
 from millpond.executors.mailbox import Mailbox
-from millpond.executors.processes import Processes, Work
+from millpond.executors.processes import Processes, Work, see_off
 from millpond.executors.threads import Threads, in_thread
 from millpond.outcome import Completed
 from millpond.settings import PoolSettings
@@ -56,10 +57,8 @@ class Crew:
             ended=ended,
             run_of=None if lens is None else lens.on_loop,
         )
-
-    def wake(self) -> None:
+        self.wake: Final = self._runners.wake
         """Something may run."""
-        self._runners.wake()
 
     def interrupt(self, attempt: Attempt) -> bool:
         """Ask a running attempt to end; whether it can be trusted to say so itself. A thread cannot."""
@@ -73,7 +72,8 @@ class Crew:
         """End everything but threads that still run something. Every attempt must be over."""
         self._threads.close()
         await self._runners.close()
-        await in_thread(self._processes.close)
+        if children := self._processes.close():
+            await in_thread(lambda: see_off(children))
 
     def forget(self) -> None:
         """In a forked child: run nothing more."""
@@ -82,7 +82,7 @@ class Crew:
 
     def _send(self, attempt: Attempt) -> None:
         if attempt.task.isolation == "process":
-            attempt.deadline = None  # its time begins when there is a child for it
+            attempt.started, attempt.deadline = 0.0, None  # it begins when there is a child for it
             self._threads.submit(self._in_process, attempt)
         else:
             self._waits(attempt)

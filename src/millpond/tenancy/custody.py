@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -24,6 +25,9 @@ logger = logger_of(__name__)
 STOPPING: Final = "stopping"
 """The reason of those that were handed back."""
 
+_RUNNING: Final = Stage.RUNNING
+"""Looked up once for each task: an enum's member costs three times a global."""
+
 
 class Custody:
     """The attempts of a pool, each from `admit` until its outcome is told, and every move of one."""
@@ -41,6 +45,8 @@ class Custody:
         self._crew = Crew(
             settings, take=self._take, ready=lambda: turns.ready, waits=self._watch, ended=self._ended, lens=lens
         )
+        self.thread = threading.get_ident()
+        """The loop's: for no other is it safe to come here."""
         self.open = True
         """Whether tasks are admitted, and failed ones tried again."""
         self.stuck = 0
@@ -91,9 +97,10 @@ class Custody:
     def write_off(self) -> None:
         """Tell of what did not end as handed back, whatever it goes on to do."""
         for attempt in list(self._held.values()):
-            logger.error("The %s did not end when it was cancelled, and is written off.", attempt)
-            self.stuck += 1
-            self._complete(attempt, Released(STOPPING, started=True))
+            if not attempt.over:
+                logger.error("The %s did not end when it was cancelled, and is written off.", attempt)
+                self.stuck += 1
+                self._complete(attempt, Released(STOPPING, started=attempt.has_started))
 
     async def emptied(self, until: Callable[[], float]) -> None:
         """Wait until nothing is held, or until a moment that may be moved: then call `look_again`."""
@@ -126,7 +133,7 @@ class Custody:
     def _take(self) -> Attempt | None:
         attempt = self._turns.pop()
         if attempt is not None:
-            attempt.stage = Stage.RUNNING
+            attempt.stage = _RUNNING
             attempt.begin(monotonic(), self._task_timeout)
         return attempt
 
@@ -176,7 +183,7 @@ class Custody:
         """An attempt that had started has come to something: tell, or try again."""
         if attempt.deadline is not None:
             self._deadlines.drop(attempt)
-        if self._lens is not None:
+        if self._lens is not None and attempt.has_started:
             self._lens.finished(attempt, outcome, monotonic() - attempt.started)
         if again:
             self._try_again(attempt, outcome)

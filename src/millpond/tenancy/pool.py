@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable
 from contextlib import suppress
 from contextvars import Context
+from threading import get_ident
 from types import TracebackType
 from typing import Self
 
@@ -69,6 +70,11 @@ class TenantPool:
         custody = self._custody
         if custody is None or not custody.open:
             raise ForkedPool(task.tenant) if self._forked else PoolStopping(task.tenant)
+        if get_ident() != custody.thread:
+            raise RuntimeError(
+                "submit was called from another thread than that of the pool's event loop; "
+                "use loop.call_soon_threadsafe(pool.submit, task), or a BlockingTenantPool."
+            )
         custody.admit(task, self._lane_for(task.tenant))
 
     def submit_many(self, tasks: Iterable[Task]) -> list[tuple[Task, SubmitError]]:
@@ -153,16 +159,16 @@ class TenantPool:
         await self._directory.refresh()
         if self._custody is not None:
             raise RuntimeError("The pool was started already.")
-        loop = asyncio.get_running_loop()
+        if self._settings.blocked_after is not None:
+            self._watchdog = Watchdog(self._settings.blocked_after, self._lagged)
         self._stopping = None
         self._turns = Turns(self._settings.worker_count)
         self._custody = Custody(self._settings, self._turns, self._uniform, self._lens)
         self._take_over_terms()
-        self._refreshing = loop.create_task(
-            self._directory.keep_fresh(self._take_over_terms), name="millpond-tenants", context=Context()
-        )
-        if self._settings.blocked_after is not None:
-            self._watchdog = Watchdog(self._settings.blocked_after, self._lagged)
+        if self._directory.active is not None:
+            self._refreshing = asyncio.get_running_loop().create_task(
+                self._directory.keep_fresh(self._take_over_terms), name="millpond-tenants", context=Context()
+            )
 
     async def stop(self, graceful_timeout: float | None = None) -> None:
         """Take no more tasks, hand back those that wait, let those that run end; then cancel what is left.

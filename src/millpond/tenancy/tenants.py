@@ -86,7 +86,7 @@ class Directory:
         A slow provider is waited for, and never asked twice at once. Nothing else waits for it.
         """
         loop = asyncio.get_running_loop()
-        while self._provider is not None:
+        while not _is_cancelled():
             await asyncio.sleep(self._interval)
             late = loop.call_later(
                 self._interval, self._failed, TimeoutError("It has not answered for a whole interval.")

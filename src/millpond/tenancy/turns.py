@@ -15,21 +15,17 @@ T = TypeVar("T")
 class Lane(Generic[T]):
     """One tenant's place: what it has queued, how many it runs, and how many it may."""
 
-    __slots__ = ("credit", "limit", "queue", "resting", "running", "tenant", "weight")
+    __slots__ = ("credit", "held", "limit", "queue", "resting", "running", "tenant", "weight")
 
     def __init__(self, tenant: str, limit: int, weight: int) -> None:
         self.tenant = tenant
         self.limit = limit
         self.weight = weight
         self.queue: OrderedDict[T, None] = OrderedDict()  # a queue that anything may leave from anywhere
+        self.held = 0  # everything: queued, running and resting
         self.running = 0
         self.resting = 0  # neither queued nor running: coming back later
         self.credit = 0  # how many more it may take in its turn, which others may be waiting for
-
-    @property
-    def held(self) -> int:
-        """Everything of this tenant: queued, running and resting."""
-        return len(self.queue) + self.running + self.resting
 
 
 class Turns(Generic[T]):
@@ -46,7 +42,7 @@ class Turns(Generic[T]):
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.lanes: dict[str, Lane[T]] = {}
-        self.queued = 0
+        self.held = 0
         self.running = 0
         self.resting = 0
         self._ring: OrderedDict[Lane[T], None] = OrderedDict()
@@ -57,21 +53,21 @@ class Turns(Generic[T]):
         return bool(self._ring) and self.running < self.slots
 
     @property
-    def held(self) -> int:
-        """Everything, of all tenants: queued, running and resting."""
-        return self.queued + self.running + self.resting
+    def queued(self) -> int:
+        """Those of all that are held that neither run nor rest."""
+        return self.held - self.running - self.resting
 
     def open(self, tenant: str, limit: int, weight: int) -> Lane[T]:
-        """A lane for a tenant that has none. It goes when the last of its items has gone."""
-        lane = self.lanes[tenant] = Lane(tenant, max(1, limit), max(1, weight))
-        return lane
+        """A lane for a tenant that has none. It counts from its first item to its last."""
+        return Lane(tenant, max(1, limit), max(1, weight))
 
     def push(self, lane: Lane[T], item: T) -> None:
-        """Queue the item behind the tenant's others."""
-        lane.queue[item] = None
-        self.queued += 1
-        if lane not in self._ring:
-            self._join(lane)
+        """Queue a new item behind the tenant's others."""
+        if not lane.held:
+            self.lanes[lane.tenant] = lane
+        self.held += 1
+        lane.held += 1
+        self._queue(lane, item)
 
     def pop(self) -> T | None:
         """The next item, which now runs; None when none may."""
@@ -79,7 +75,6 @@ class Turns(Generic[T]):
             return None
         lane = next(iter(self._ring))
         item, _ = lane.queue.popitem(last=False)
-        self.queued -= 1
         self.running += 1
         lane.running += 1
         lane.credit -= 1
@@ -97,22 +92,22 @@ class Turns(Generic[T]):
         """One running item of the lane is done with."""
         self.running -= 1
         lane.running -= 1
-        if not lane.queue:
-            self._close_if_empty(lane)
-        elif lane not in self._ring:
+        self._forget(lane)
+        if lane.queue and lane not in self._ring:
             self._join(lane)
 
     def remove(self, lane: Lane[T], item: T) -> None:
         """Take a queued item out, wherever it stands."""
         del lane.queue[item]
-        self.queued -= 1
         if not lane.queue:
             lane.credit = 0
             self._ring.pop(lane, None)
-            self._close_if_empty(lane)
+        self._forget(lane)
 
     def rest(self, lane: Lane[T]) -> None:
         """One more item of the lane is coming later."""
+        self.held += 1
+        lane.held += 1
         self.resting += 1
         lane.resting += 1
 
@@ -120,13 +115,13 @@ class Turns(Generic[T]):
         """A resting item is queued again."""
         self.resting -= 1
         lane.resting -= 1
-        self.push(lane, item)
+        self._queue(lane, item)
 
     def give_up(self, lane: Lane[T]) -> None:
         """A resting item will not come again."""
         self.resting -= 1
         lane.resting -= 1
-        self._close_if_empty(lane)
+        self._forget(lane)
 
     def change(self, lane: Lane[T], limit: int, weight: int) -> None:
         """Other terms from now on. What runs above a lowered limit runs on."""
@@ -135,6 +130,11 @@ class Turns(Generic[T]):
         if lane.running >= lane.limit:
             self._ring.pop(lane, None)
         elif lane.queue and lane not in self._ring:
+            self._join(lane)
+
+    def _queue(self, lane: Lane[T], item: T) -> None:
+        lane.queue[item] = None
+        if lane not in self._ring:
             self._join(lane)
 
     def _join(self, lane: Lane[T]) -> None:
@@ -146,6 +146,9 @@ class Turns(Generic[T]):
             else:
                 lane.credit = lane.weight
 
-    def _close_if_empty(self, lane: Lane[T]) -> None:
+    def _forget(self, lane: Lane[T]) -> None:
+        """One item less; with the last one the lane goes."""
+        self.held -= 1
+        lane.held -= 1
         if not lane.held:
             del self.lanes[lane.tenant]

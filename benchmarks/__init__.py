@@ -1,0 +1,1 @@
+"""Our numbers, and those of others: one command each."""
