@@ -78,7 +78,11 @@ class Hands:
         """Claim at most so many jobs, of any tenant."""
         return self.run(self.claiming(size, token=token)).jobs
 
-    def claiming(self, size: int = 1_000, *, token: ClaimToken | None = None) -> Statement[claims.Turn]:
+    def claim_of(self, key: str) -> list[Job]:
+        """Claim all jobs of another executor."""
+        return self.run(self.claiming(key=key)).jobs
+
+    def claiming(self, size: int = 1_000, *, token: ClaimToken | None = None, key: str = KEY) -> Statement[claims.Turn]:
         """The statement of a claim, with the next token."""
         return claims.claim(
             self.schema,
@@ -87,7 +91,7 @@ class Hands:
             cursor="",
             rooms={},
             default_room=size,
-            executors=[KEY],
+            executors=[key],
             worker_id=self.worker_id,
             token=self.registration.next_token() if token is None else token,
         )
