@@ -65,6 +65,18 @@ def test_a_future_brings_what_a_function_returns_or_raises() -> None:
             pool.call("acme", asyncio.sleep, 60, timeout=0.02).result(PATIENCE)
 
 
+def test_drained_waits_until_all_tasks_are_told_of() -> None:
+    heard: list[Outcome] = []
+    pool = BlockingTenantPool(PoolSettings(worker_count=2))
+    pool.drained()
+    with pool:
+        pool.submit_many([Task(tenant="acme", run=_nothing, complete=lambda _, o: heard.append(o)) for _ in range(50)])
+        pool.drained()
+        assert heard == [Completed()] * 50
+        with pytest.raises(RuntimeError, match="own thread"):
+            pool.call("acme", _drains, pool).result(PATIENCE)
+
+
 def test_cancelling_the_future_cancels_the_task() -> None:
     with BlockingTenantPool(PoolSettings(worker_count=1)) as pool:
         running = pool.call("acme", asyncio.sleep, 60)
@@ -205,6 +217,10 @@ def test_fifty_threads_start_use_and_stop_one_pool_as_they_like() -> None:
     assert not any(thread.is_alive() for thread in threads), "something hangs"
     pool.stop()
     assert unexpected == []
+
+
+async def _drains(pool: BlockingTenantPool) -> None:
+    pool.drained()
 
 
 async def _nothing(_: TaskContext) -> None:

@@ -153,6 +153,33 @@ async def test_a_second_stop_does_not_lengthen_the_first(told: Told) -> None:
     assert list(told.outcomes.values()) == [Released("stopping", started=True)]
 
 
+async def test_drained_waits_until_all_that_was_taken_is_told_of(told: Told) -> None:
+    gate = Gate()
+    pool = TenantPool(PoolSettings(worker_count=1))
+    await pool.drained()
+    async with pool:
+        await pool.drained()
+        tasks = [told.task(gate) for _ in range(3)]
+        pool.submit_many(tasks)
+        first, second = (asyncio.ensure_future(pool.drained()) for _ in range(2))
+        await gate.holds(1)
+        await turn(3)
+        assert not first.done()
+        gate.open()
+        await asyncio.gather(first, second)
+        assert len(told.outcomes) == 3
+
+
+async def test_a_stop_ends_the_wait_of_those_who_wait_for_the_drain(told: Told) -> None:
+    gate = Gate()
+    async with TenantPool(PoolSettings(graceful_timeout=0)) as pool:
+        pool.submit(told.task(gate))
+        waiting = asyncio.ensure_future(pool.drained())
+        await gate.holds(1)
+    async with asyncio.timeout(1):
+        await waiting
+
+
 async def test_stop_may_be_called_before_the_start_and_after_the_end() -> None:
     pool = TenantPool()
     await pool.stop()

@@ -88,6 +88,13 @@ class BlockingTenantPool:
         """As `TenantPool.cancel`."""
         return self._ask(lambda: self._pool.cancel(task, reason))
 
+    def drained(self) -> None:
+        """As `TenantPool.drained`. Not for callbacks, on which the draining itself would wait."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("drained was called on the pool's own thread, which it would block for ever.")
+        if (waiting := self._ask(self._drained)) is not None:
+            waiting.result()
+
     def room(self) -> Room:
         """As `TenantPool.room`."""
         return self._ask(self._pool.room)
@@ -157,6 +164,11 @@ class BlockingTenantPool:
             with self._lock:
                 self._loop = None
             await asyncio.sleep(0)  # whoever asked before that, is answered
+
+    def _drained(self) -> Future[None] | None:
+        if self._loop is None or self._forked:
+            return None
+        return asyncio.run_coroutine_threadsafe(self._pool.drained(), self._loop)
 
     def _stop(self, graceful_timeout: float | None) -> None:
         if graceful_timeout is not None:

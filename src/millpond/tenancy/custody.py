@@ -102,12 +102,15 @@ class Custody:
                 self.stuck += 1
                 self._complete(attempt, Released(STOPPING, started=attempt.has_started))
 
-    async def emptied(self, until: Callable[[], float]) -> None:
-        """Wait until nothing is held, or until a moment that may be moved: then call `look_again`."""
-        while self._held and (left := until() - monotonic()) > 0:
+    async def emptied(self, until: Callable[[], float | None]) -> None:
+        """Wait until nothing is held, or until a moment, if there is one. If it is moved, call `look_again`."""
+        while self._held:
+            moment = until()
+            if moment is not None and moment <= monotonic():
+                return
             self._emptied.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(None if moment is None else moment - monotonic()):
                     await self._emptied.wait()
 
     def look_again(self) -> None:

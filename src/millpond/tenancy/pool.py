@@ -98,6 +98,11 @@ class TenantPool:
         name = task.id if isinstance(task, Task) and task.id is not None else task
         return self._custody is not None and self._custody.cancel(name, reason)
 
+    async def drained(self) -> None:
+        """Wait until the pool holds no task: all that it has taken are told of."""
+        if self._custody is not None:
+            await self._custody.emptied(until=lambda: None)
+
     # ── what can be seen of it ──
 
     @property
