@@ -32,8 +32,8 @@ class Task(msgspec.Struct, eq=False, kw_only=True):
     complete: Callable[[Task, Outcome], None]
     """Must not block. What it raises is logged and changes nothing."""
     isolation: Isolation | None = None
-    """None: "loop" for an async function, "thread" for any other; looked up once, here. For a process, `run` and what it
-    returns must be picklable, and the program must begin under an `if __name__ == "__main__":`."""
+    """None: "loop" for an async function, "thread" for any other; looked up once, here. For a process, `run` and what
+    it returns must be picklable, and the program must begin under an `if __name__ == "__main__":`."""
     timeout: float | None = None
     """Seconds that one attempt may take; None: the pool's task_timeout."""
     key: str = ""
