@@ -18,7 +18,7 @@ from millpond.clock import monotonic
 from millpond.events import DatabaseLost
 from tests.worker.support import LONG, Store, Witness, eventually, quick
 
-SHORT = 1.0
+SHORT = 0.6
 """Seconds that a call may take in these tests: so long does a worker wait for a server that says nothing."""
 
 

@@ -16,8 +16,8 @@ from millpond.events import DatabaseLost, JobsSettled, LeaseLost
 from millpond.testing.proxy import Proxy
 from tests.worker.support import Store, Witness, eventually, quick, working
 
-LEASE: dict[str, Any] = {"stale_timeout": 1.5, "beat_interval": 0.15}
-"""A beat may take 0.4 s here, and after 1.35 s without one the lease is over."""
+LEASE: dict[str, Any] = {"stale_timeout": 1.2, "beat_interval": 0.1}
+"""A beat may take 0.3 s here, and after 1.1 s without one the lease is over."""
 
 
 @dataclass

@@ -125,7 +125,7 @@ async def test_an_outcome_that_failed_with_an_answer_can_still_be_stale(store: S
 async def test_until_done_asks_again(store: Store, proxy: Proxy, part: Part) -> None:
     loss = proxy.lose(words("find_unfinished"), part)
     load = Load(store, jobs=20)
-    async with load.worked_on(proxy.dsn, exit_when_done=True) as worker:
+    async with load.worked_on(proxy.dsn, exit_when_done=True, poll_interval=0.05) as worker:
         await asyncio.wait_for(worker.finished(), LONG)
     assert loss.happened.is_set()
 

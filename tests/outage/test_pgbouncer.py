@@ -45,7 +45,7 @@ def test_jobs_are_enqueued_through_it(store: Store, pooled: str) -> None:
 
 async def test_nothing_is_left_in_its_sessions(store: Store, pooled: str, caplog: pytest.LogCaptureFixture) -> None:
     load = Load(store)
-    async with load.worked_on(pooled, listen_dsn=store.database.dsn):
+    async with load.worked_on(pooled, listen_dsn=store.database.dsn, statement_timeout=20.0):
         pass
     left = sessions_behind(pooled)
     assert len({pid for pid, *_ in left}) == bouncer.POOL
@@ -57,7 +57,7 @@ async def test_a_worker_that_cannot_listen_says_so_and_polls(
     store: Store, pooled: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     load = Load(store)
-    async with load.worked_on(pooled, poll_interval=0.05):
+    async with load.worked_on(pooled, poll_interval=0.05, statement_timeout=20.0):
         pass
     assert len(complaints(caplog)) == 1
     assert "set listen_dsn" in complaints(caplog)[0]
@@ -98,7 +98,7 @@ async def test_sessions_of_our_own_ask_for_the_isolation_that_they_need(
 ) -> None:
     alter(store, f"SET default_transaction_isolation = '{level}'")
     load = Load(store)
-    async with load.worked_on(store.database.dsn):
+    async with load.worked_on(store.database.dsn, statement_timeout=20.0):
         pass
     assert complaints(caplog) == []
 

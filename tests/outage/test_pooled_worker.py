@@ -6,7 +6,6 @@ from tests.outage.pooling import workers_are_pooled
 from tests.worker.test_worker import (
     test_a_failing_job_is_retried_and_then_discarded_with_its_history,
     test_a_scheduled_job_runs_when_it_is_due_and_not_before,
-    test_a_worker_that_lost_its_lease_drops_what_it_runs_and_goes_on,
     test_effects_and_completion_commit_together,
     test_every_kind_of_executor_gets_its_typed_args,
     test_stop_lets_running_jobs_end_and_hands_back_what_has_not_started,
@@ -15,7 +14,6 @@ from tests.worker.test_worker import (
 __all__ = [
     "test_a_failing_job_is_retried_and_then_discarded_with_its_history",
     "test_a_scheduled_job_runs_when_it_is_due_and_not_before",
-    "test_a_worker_that_lost_its_lease_drops_what_it_runs_and_goes_on",
     "test_effects_and_completion_commit_together",
     "test_every_kind_of_executor_gets_its_typed_args",
     "test_stop_lets_running_jobs_end_and_hands_back_what_has_not_started",

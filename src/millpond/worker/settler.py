@@ -145,13 +145,10 @@ class Settler:
                     return
                 if isinstance(error, AnswerLost):
                     self._outbox.doubtful.update(outcome.id for outcome in batch)
-                if self._given_up:
-                    break
-                if self._out_of_tries():
-                    logger.error("%d outcomes could not be written; their jobs run again.", len(batch))  # noqa: TRY400
-                    self._tally.unwritten += len(batch)
-                    return
-                await self._patience.failed(error)
+                if self._given_up or self._out_of_tries():
+                    self._given_up = True
+                else:
+                    await self._patience.failed(error)
             else:
                 self._patience.succeeded()
                 self._announce(batch, unmoved, monotonic() - started)

@@ -92,7 +92,9 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         with self._announcer:
             await self._run()
-        self._tally.unwritten += len(self._outbox.pending)
+        if unwritten := len(self._outbox.pending):
+            logger.error("%d outcomes could not be written; their jobs run again.", unwritten)
+            self._tally.unwritten = unwritten
         return self._tally
 
     async def _run(self) -> None:
