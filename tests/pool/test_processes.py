@@ -38,16 +38,18 @@ def is_reaped(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+async def pid_of_the_child(pool: TenantPool, told: Told) -> int:
+    task = in_process(told, work.pid)
+    pool.submit(task)
+    outcome = await told.of(task)
+    assert isinstance(outcome, Completed)
+    assert isinstance(outcome.result, int)
+    return outcome.result
+
+
 async def test_functions_run_in_children_that_stay(told: Told) -> None:
     async with TenantPool(PROCESSES) as pool:
-        pids: set[int] = set()
-        for _ in range(5):
-            task = in_process(told, work.pid)
-            pool.submit(task)
-            outcome = await told.of(task)
-            assert isinstance(outcome, Completed)
-            assert isinstance(outcome.result, int)
-            pids.add(outcome.result)
+        pids = {await pid_of_the_child(pool, told) for _ in range(5)}
         assert len(pids) == 1
         assert os.getpid() not in pids
         described = in_process(told, work.context_of, timeout=60)
@@ -100,12 +102,7 @@ async def test_a_child_killed_while_it_sends_a_large_answer_leaves_the_others_al
 async def test_idle_children_that_are_killed_are_replaced(told: Told) -> None:
     async with TenantPool(PROCESSES) as pool:
         for _ in range(3):
-            task = in_process(told, work.pid)
-            pool.submit(task)
-            outcome = await told.of(task)
-            assert isinstance(outcome, Completed)
-            pid = outcome.result
-            assert isinstance(pid, int)
+            pid = await pid_of_the_child(pool, told)
             await until(lambda: pool.running == 0)
             os.kill(pid, signal.SIGKILL)
             await until(partial(is_reaped, pid))  # with all its threads, so that its end of the pipe is closed
@@ -157,14 +154,13 @@ async def test_what_children_raise_is_raised_here_with_their_traceback(told: Tol
 
 async def test_what_cannot_be_sent_fails_its_task_alone(told: Told) -> None:
     async with TenantPool(PROCESSES) as pool:
+        child = await pid_of_the_child(pool, told)
         task = in_process(told, lambda _: None)
         pool.submit(task)
         outcome = await told.of(task)
         assert isinstance(outcome, Failed)
         assert "pickle" in str(outcome.error).lower()
-        fine = in_process(told, work.pid)
-        pool.submit(fine)
-        assert isinstance(await told.of(fine), Completed)
+        assert await pid_of_the_child(pool, told) == child
 
 
 async def test_the_time_of_a_task_begins_when_there_is_a_child_for_it(told: Told) -> None:

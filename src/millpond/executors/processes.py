@@ -65,13 +65,10 @@ class Processes:
                 child = self._hired(employer)
                 try:
                     answer = child.ask(pickle.dumps(begin()))
-                except BaseException:
-                    child.kill()
-                    raise
                 finally:
                     with self._lock:
                         employer.child = None
-            self._put_back(child)
+                    self._put_back(child)
         return _opened(pickle.loads(answer))  # noqa: S301 - from our own child
 
     def interrupt(self, employer: Employer) -> None:
@@ -136,7 +133,7 @@ class Child:
     def ask(self, work: bytes) -> bytes | None:
         """Send work and wait for the answer. None: the child ended while it was idle, and has taken nothing.
 
-        Raises ProcessDied when it ended over this work.
+        Raises ProcessDied when it ended over this work. Whatever else goes wrong ends it, too.
         """
         is_new, self._is_new = self._is_new, False
         try:
@@ -144,7 +141,11 @@ class Child:
         except OSError:
             if not is_new:
                 return None
-        return self._heard()
+        try:
+            return self._heard()
+        except BaseException:
+            self.kill()
+            raise
 
     def _heard(self) -> bytes:
         try:

@@ -278,4 +278,4 @@ class TenantPool:
             await custody.end()
         if self._watchdog is not None:
             self._watchdog.stop()
-        self._custody = None
+        self._watchdog = self._refreshing = self._custody = None
