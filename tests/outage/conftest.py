@@ -34,3 +34,9 @@ def pooled(store: Store) -> Iterator[str]:
         pytest.skip("needs pgbouncer (Debian's package of that name)")
     with bouncer.bouncing(store.database.dsn) as dsn:
         yield dsn
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops that fail many times in a row still try again soon."""
+    monkeypatch.setattr("millpond.worker.patience.proportional_jitter", lambda attempt, base, cap: 0.05)

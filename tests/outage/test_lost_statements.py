@@ -43,12 +43,6 @@ def words(statement: str) -> bytes:
     return max(re.split(r"\{\w+\}", text_of(statement).splitlines()[0]), key=len).encode()
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops that fail many times in a row try again soon."""
-    monkeypatch.setattr("millpond.worker.patience.proportional_jitter", lambda attempt, base, cap: 0.02)
-
-
 @pytest.mark.parametrize("part", ["request", "answer"])
 @pytest.mark.usefixtures("impatient")
 async def test_every_statement_is_lost_once(

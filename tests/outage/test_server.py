@@ -68,7 +68,7 @@ async def test_a_server_that_is_down_for_long(own: Store, server: Server, caplog
     async with load.worked_on(own.database.dsn) as worker:
         await asyncio.to_thread(server.stop, "immediate")
         await waiting_outcomes(worker)
-        await eventually(lambda: any(event.delay > 1.0 for event in load.witness.of(DatabaseLost)))
+        await eventually(lambda: any(event.delay > 0.5 for event in load.witness.of(DatabaseLost)))
         await asyncio.to_thread(server.start)
     assert_one_line_per_failure(load, caplog)
 
@@ -97,6 +97,7 @@ async def test_sessions_that_are_ended(store: Store, caplog: pytest.LogCaptureFi
     assert_one_line_per_failure(load, caplog)
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_server_that_becomes_read_only(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     load = Load(store)
     async with load.worked_on(store.database.dsn) as worker:
@@ -125,6 +126,7 @@ def role(store: Store) -> Iterator[str]:
         connection.execute(sql.SQL("DROP OWNED BY {role}; DROP ROLE {role}").format(role=role))
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_server_that_is_full(store: Store, role: str, caplog: pytest.LogCaptureFixture) -> None:
     load = Load(store)
     async with load.worked_on(make_conninfo(store.database.dsn, user=role)) as worker:
@@ -136,6 +138,7 @@ async def test_a_server_that_is_full(store: Store, role: str, caplog: pytest.Log
     assert_one_line_per_failure(load, caplog)
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_rights_that_are_taken_and_given_back(store: Store, role: str, caplog: pytest.LogCaptureFixture) -> None:
     load = Load(store)
     change = sql.SQL("{} UPDATE ON ALL TABLES IN SCHEMA {} {} {}")
@@ -150,6 +153,7 @@ async def test_rights_that_are_taken_and_given_back(store: Store, role: str, cap
     assert_one_line_per_failure(load, caplog)
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_table_that_is_away_for_a_moment(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     load = Load(store)
     schema = sql.Identifier(store.database.schema)
