@@ -105,3 +105,10 @@ def poison(ctx: JobContext, args: dict[str, Any]) -> None:
                 ctypes.string_at(0)
             case "out of memory":  # as the kernel's killer would have it
                 os._exit(137)
+
+
+@registry.executes("poison apart", isolation="process")
+def poison_apart(ctx: JobContext, args: dict[str, Any]) -> None:
+    """Kills the child process that it runs in."""
+    with ledger().attempt(ctx):
+        ctypes.string_at(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import psycopg
 import pytest
@@ -13,8 +13,31 @@ from millpond.testing.database import Database
 from tests.proof.fixtures import database, oracle
 from tests.proof.hands import Hands
 from tests.proof.oracle import SESSION
+from tests.proof.spawning import Spawner
 
 __all__ = ["database", "oracle"]
+
+
+FIGURES: Final = pytest.StashKey[list[str]]()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The figures of long storms are the last words."""
+    for line in config.stash.get(FIGURES, []):
+        print(line)
+
+
+@pytest.fixture
+def figures(pytestconfig: pytest.Config) -> list[str]:
+    """Lines to end the whole run with."""
+    return pytestconfig.stash.setdefault(FIGURES, [])
+
+
+@pytest.fixture(scope="session")
+def spawner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawner]:
+    """Forks processes from a warm one."""
+    with Spawner(tmp_path_factory.mktemp("processes")) as spawner:
+        yield spawner
 
 
 class NewHands(Protocol):

@@ -2,6 +2,11 @@
 -- For test databases only. {schema} is the schema of the jobs.
 CREATE SCHEMA proof;
 
+-- Ids that neither an int4 nor a double could hold, and claim tokens as large as they ever get: what would cut one short
+-- is found by every test.
+ALTER SEQUENCE {schema}.jobs_id_seq RESTART WITH 9007199254740993;
+ALTER SEQUENCE {schema}.workers_number_seq RESTART WITH 2147000000;
+
 CREATE TABLE proof.moves (
     place bigserial PRIMARY KEY, -- moves of one row are in order: each waits for the row's lock
     at timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -52,12 +52,6 @@ class Play(NamedTuple):
     stage: contextlib.ExitStack
 
 
-@pytest.fixture(scope="module")
-def spawner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawner]:
-    with Spawner(tmp_path_factory.mktemp("processes")) as spawner:
-        yield spawner
-
-
 @pytest.fixture
 def theatre(millpond_databases: Databases, spawner: Spawner, tmp_path: Path) -> Theatre:
     return Theatre(millpond_databases, spawner, tmp_path)

@@ -194,6 +194,28 @@ def test_a_reaper_that_asked_once_would_take_from_the_living(
         came_too_late("reap", "claimed by another", new_hands, onlooker, gate)
 
 
+def test_a_late_batch_and_one_in_time_do_not_deadlock(new_hands: NewHands, onlooker: Onlooker, gate: Gate) -> None:
+    """Both lock rows one after another, the late one those too that are not its own any more: all in the same order."""
+    late, owner, executor = new_hands(), new_hands(), new_hands(autocommit=False)
+    late.enqueue({"a": 3})
+    first, middle, last = late.claim()
+    with sessions(onlooker) as beside:
+        assert executor.complete(middle)  # and does not commit yet
+        name, change = GATES["settle completed"]
+        with gate.in_front(
+            name, change, lambda: beside.start(late, lambda hands: hands.settle([first, middle, last], Completed()))
+        ) as late_batch:
+            vanish(onlooker, late)
+            assert {job.id for job in owner.reap([first.id, last.id])} == {first.id, last.id}
+            mine = {job.id: job for job in owner.claim()}
+        assert late_batch.waits()  # for the executor
+        batch = beside.start(owner, lambda hands: hands.settle([mine[last.id], mine[first.id]], Completed()))
+        assert batch.waits()  # for the late batch
+        executor.connection.commit()
+        assert late_batch.result() == [first.id, middle.id, last.id]
+        assert batch.result() == []
+
+
 # ── a worker's own row ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -152,6 +152,22 @@ async def test_a_worker_reaps_what_it_could_not_run(
         await eventually(lambda: states(onlooker) == {"available": 5})
 
 
+async def test_a_lost_job_is_back_within_the_lease_and_an_interval(
+    database: Database, other: Hands, onlooker: psycopg.Connection[Any]
+) -> None:
+    other.enqueue({"a": 1})
+    async with working(Store(database), _registry("something else"), **LEASE):
+        other.register(lease=1.0)
+        other.claim()
+        await eventually(lambda: states(onlooker) == {"available": 1})
+    took = onlooker.execute(
+        "SELECT extract(epoch FROM m.at - w.came_at)"
+        " FROM proof.moves AS m JOIN proof.workers AS w ON w.id = m.old_worker"
+    ).fetchone()
+    assert took is not None
+    assert 1.0 < took[0] < 1.0 + LEASE["stale_timeout"] / 2 + 1.0  # the lease, the interval, a slow machine
+
+
 async def test_a_row_that_cannot_be_taken_back_stays_alone(
     database: Database, other: Hands, onlooker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:

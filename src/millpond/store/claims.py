@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from uuid import UUID
 
 import msgspec
@@ -23,6 +24,10 @@ _SMALLEST_RING = 100
 def claim_token(number: int, count: int) -> ClaimToken:
     """A token that no other claim ever has: the worker's number, never given twice, and its count of claims."""
     return ClaimToken(number << 32 | count)
+
+
+_BY_ID = attrgetter("id")
+"""Whoever waits for the locks of several rows takes them in this order, so that no two wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +81,11 @@ def claim(
 def settle(schema: str, settlements: Sequence[Settlement]) -> Statement[list[JobId]]:
     """Write what became of attempts. Returns the ids that were no longer held by their claim: stale."""
     wake = any(s.state not in ("completed", "cancelled", "discarded") for s in settlements)
+    in_order = sorted(settlements, key=_BY_ID)
     return Statement(
         "settle_jobs",
         schema,
-        {"outcomes": msgspec.json.encode(settlements).decode(), "channel": channel(schema), "wake": wake},
+        {"outcomes": msgspec.json.encode(in_order).decode(), "channel": channel(schema), "wake": wake},
         lambda rows: [JobId(row[0]) for row in rows if row[0] is not None],
     )
 
