@@ -194,16 +194,24 @@ async def test_a_row_that_cannot_be_taken_back_stays_alone(
 async def test_a_due_row_that_cannot_become_available_holds_up_no_other(
     database: Database, hands: Hands, onlooker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Here it is a trigger of the user's that is against it."""
     (bad, *_) = hands.enqueue({"a": 1_500}, delay=3_600)
-    onlooker.execute(f"ALTER TABLE millpond.jobs ADD CONSTRAINT no_way CHECK (id <> {bad} OR state <> 'available')")
     onlooker.execute("UPDATE millpond.jobs SET scheduled_at = now() - interval '1 s'")
+    onlooker.execute(
+        "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$"
+    )
+    onlooker.execute(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON millpond.jobs FOR EACH ROW"
+        f" WHEN (old.id = {bad}) EXECUTE FUNCTION public.refuse()"
+    )
     with caplog.at_level(logging.ERROR):
         async with working(Store(database), _registry("work"), **LEASE):
             await eventually(lambda: states(onlooker) == {"scheduled": 1, "completed": 1_499})
-            onlooker.execute("ALTER TABLE millpond.jobs DROP CONSTRAINT no_way")
+            onlooker.execute("DROP TRIGGER refuse ON millpond.jobs")
             await eventually(lambda: states(onlooker) == {"completed": 1_500})
     (said,) = [record.getMessage() for record in caplog.records]
     assert f"Job {bad} " in said
+    assert "not this one" in said
 
 
 def _turns(connection: psycopg.Connection[Any]) -> Any:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import psycopg
 
@@ -20,13 +18,12 @@ from millpond.events import JobsPromoted, JobsReaped, JobsUnclaimable, Observe
 from millpond.job import JobId, JobState
 from millpond.settings import WorkerSettings
 from millpond.store import upkeep
+from millpond.store.faults import Reaction, reaction
 from millpond.store.link import Link
-from millpond.store.statement import Statement
 from millpond.store.upkeep import Reaped
 from millpond.worker.bell import Bell
 from millpond.worker.patience import Patience
-
-T = TypeVar("T")
+from millpond.worker.refusals import Refusals
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +38,6 @@ _AFTERMATH = 10.0
 
 _LOOK_FOR_UNCLAIMABLE_EVERY = 10.0
 """Seconds."""
-
-_REFUSALS = (psycopg.DataError, psycopg.IntegrityError)
-"""What the database says when one row of a batch cannot be what it should become: a CHECK or an index of somebody's."""
 
 
 class Upkeep:
@@ -74,8 +68,7 @@ class Upkeep:
         self._answered_at = monotonic()
         self._look_at = monotonic()
         self._unclaimable: dict[str, dict[str, int]] = {}
-        self._refused: set[JobId] = set()
-        self._refused_before: set[JobId] = set()
+        self._refusals = Refusals(link)
 
     async def run(self) -> None:
         """Do what is due; sleep until the next moment that something is."""
@@ -99,7 +92,7 @@ class Upkeep:
         wait = await self._promote()
         now = monotonic()
         if now >= self._reap_at:
-            self._refused_before, self._refused = self._refused, set()
+            self._refusals.forget()
             await self._reap()
             self._reap_at = now + self._reap_every
         if now >= self._look_at:
@@ -119,16 +112,23 @@ class Upkeep:
         schema = self._settings.schema
         while True:
             try:
-                promotion = await self._link.run(upkeep.promote(schema, size=_BATCH, refused=self._refused))
-            except _REFUSALS:
-                due = await self._link.run(upkeep.due(schema, size=_BATCH, refused=self._refused))
-                for each in await self._apart(lambda ids: upkeep.promote(schema, size=_BATCH, ids=ids), due):
-                    self._announce_promoted(each.promoted)
+                promotion = await self._link.run(upkeep.promote(schema, size=_BATCH, refused=self._refusals.ids))
+            except psycopg.Error as error:
+                if reaction(error) is not Reaction.ISOLATE:
+                    raise
+                await self._promote_apart()
                 continue
             self._announce_promoted(promotion.promoted)
             if promotion.promoted < _BATCH:
                 break
         return min(self._settings.poll_interval, promotion.next_due or self._settings.poll_interval)
+
+    async def _promote_apart(self) -> None:
+        """One of the due jobs cannot be promoted; all others are."""
+        schema = self._settings.schema
+        due = await self._link.run(upkeep.due(schema, size=_BATCH, refused=self._refusals.ids))
+        parts = await self._refusals.run_apart(lambda ids: upkeep.promote(schema, size=_BATCH, ids=ids), due)
+        self._announce_promoted(sum(part.promoted for part in parts))
 
     async def _reap(self) -> None:
         """Bury silent workers and take back what they held, when it is this worker's turn."""
@@ -144,30 +144,11 @@ class Upkeep:
                 )
         left: set[JobId] = set()  # for the next turn: refused, or locked by somebody who settles them just now
         while lost := await self._link.run(upkeep.lost(schema, size=_BATCH, refused=left)):
-            batches = await self._apart(lambda ids: upkeep.reap(schema, ids), lost)
+            batches = await self._refusals.run_apart(lambda ids: upkeep.reap(schema, ids), lost)
             reaped = [job for batch in batches for job in batch]
             self._announce(reaped)
             left.update(set(lost).difference(job.id for job in reaped))
         self._reaping = False
-
-    async def _apart(self, statement: Callable[[Sequence[JobId]], Statement[T]], ids: Sequence[JobId]) -> list[T]:
-        """Run a statement for these jobs. When the database refuses it for one of them, find that one by halving, so
-        that all others are moved."""
-        try:
-            return [await self._link.run(statement(ids))]
-        except _REFUSALS as error:
-            if len(ids) == 1:
-                self._refuse(ids[0], error)
-                return []
-        middle = len(ids) // 2
-        return [*await self._apart(statement, ids[:middle]), *await self._apart(statement, ids[middle:])]
-
-    def _refuse(self, job_id: JobId, error: psycopg.Error) -> None:
-        """Leave a job alone until the next turn; say so once."""
-        self._refused.add(job_id)
-        if job_id not in self._refused_before:
-            reason = error.diag.message_primary or type(error).__name__
-            logger.error("Job %d cannot be moved, and is left as it is: %s", job_id, reason)
 
     def _announce_promoted(self, promoted: int) -> None:
         if promoted:
