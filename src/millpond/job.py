@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NewType
 
@@ -104,9 +104,15 @@ class Job(msgspec.Struct, frozen=True):
     """1 for the first attempt: claims that may have run user code, this one included."""
     max_attempts: int
     priority: int
-    scheduled_at: datetime
+    scheduled_epoch: float
+    """When it was to run: seconds since 1970. A number, since no session setting can make it unreadable."""
     timeout: float | None
     metadata: str | None
     """The stored JSON, as text; None when empty."""
     queue: str
     claim_token: ClaimToken
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """When it was to run; aware, in UTC."""
+        return datetime.fromtimestamp(self.scheduled_epoch, UTC)

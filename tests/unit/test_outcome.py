@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from millpond.errors import TaskTimeout
@@ -20,7 +18,7 @@ def job(attempt: int = 1, max_attempts: int = 3) -> Job:
         attempt=attempt,
         max_attempts=max_attempts,
         priority=1,
-        scheduled_at=datetime.now(UTC),
+        scheduled_epoch=0.0,
         timeout=None,
         metadata=None,
         queue="default",

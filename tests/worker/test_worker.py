@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -203,6 +204,25 @@ async def test_a_tenants_own_jobs_go_by_priority_then_by_age(store: Store) -> No
     assert order == [ids[1], ids[3], ids[2], ids[0]]
 
 
+async def test_queues_take_turns_however_long_they_are(store: Store) -> None:
+    registry = ExecutorRegistry()
+    order: list[str] = []
+
+    async def work(ctx: JobContext, args: Any) -> None:
+        order.append(ctx.job.queue)
+        await asyncio.sleep(0)
+
+    registry.register("work", work)
+    with store.database.connect() as connection:
+        for queue in ("one", "two", "three"):
+            jobs = [store.client.job({}, tenant="t", executor="work", queue=queue) for _ in range(1_000)]
+            store.client.enqueue_many(connection, jobs)
+    async with working(store, registry, queues=("one", "two", "three"), pool=PoolSettings(worker_count=10)):
+        await eventually(lambda: store.states() == {"completed": 3_000})
+    first = Counter(order[:1_500])
+    assert min(first.values()) > 300, first
+
+
 async def test_several_queues_are_served_and_others_left(store: Store) -> None:
     registry = ExecutorRegistry()
 
@@ -217,24 +237,24 @@ async def test_several_queues_are_served_and_others_left(store: Store) -> None:
 
 async def test_stop_lets_running_jobs_end_and_hands_back_what_has_not_started(store: Store) -> None:
     registry = ExecutorRegistry()
-    started, release = asyncio.Event(), asyncio.Event()
+    done: list[int] = []
+    release = asyncio.Event()
 
     async def work(ctx: JobContext, args: Any) -> None:
-        started.set()
-        await release.wait()
+        if len(done) == 300:  # by now, work is known to be fast, and a reserve of it waits in memory
+            await release.wait()
+        done.append(ctx.job.id)
 
     registry.register("work", work)
-    store.enqueue_many("work", {"a": 3})
-    one_at_a_time = PoolSettings(worker_count=3, default_worker_limit=1, graceful_timeout=LONG)
-    async with working(store, registry, pool=one_at_a_time) as worker:
-        await started.wait()
-        assert store.states() == {"running": 3}  # one runs, two wait in memory
+    store.enqueue_many("work", {"a": 600})
+    async with working(store, registry, pool=PoolSettings(worker_count=1, graceful_timeout=LONG)) as worker:
+        await eventually(lambda: len(done) == 300 and store.states().get("running", 0) > 1)
         worker.stop()
-        await eventually(lambda: store.states() == {"running": 1, "available": 2})
+        await eventually(lambda: store.states() == {"completed": 300, "running": 1, "available": 299})
         assert len(store.workers()) == 1  # what runs, does so under a lease
         release.set()
-    assert store.states() == {"completed": 1, "available": 2}
-    assert [row["attempt"] for row in store.rows()] == [1, 0, 0]
+    assert store.states() == {"completed": 301, "available": 299}
+    assert {(row["state"], row["attempt"]) for row in store.rows()} == {("completed", 1), ("available", 0)}
     assert store.workers() == []
     assert sessions(store) == []
 

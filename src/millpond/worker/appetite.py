@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from millpond.tenancy.pool import Room
@@ -25,12 +25,25 @@ class Helping:
     default_room: int
     """Jobs that any other tenant may give."""
 
+    def share(self, parts: int) -> Helping:
+        """The first of so many equal parts, rounded up."""
+        return replace(self, size=-(-self.size // parts))
+
+    def without(self, claimed: Mapping[str, int]) -> Helping:
+        """What is left when tenants have given so many."""
+        rooms = {
+            **self.rooms,
+            **{tenant: self.rooms.get(tenant, self.default_room) - n for tenant, n in claimed.items()},
+        }
+        return replace(self, size=self.size - sum(claimed.values()), rooms=rooms)
+
 
 class Appetite:
     """Measures how fast work is done, and says how much more of it to take."""
 
-    def __init__(self, *, worker_count: int, claim_size: int, now: float) -> None:
+    def __init__(self, *, worker_count: int, tenant_queue_size: int, claim_size: int, now: float) -> None:
         self._worker_count = worker_count
+        self._tenant_queue_size = tenant_queue_size
         self._claim_size = claim_size
         self._rate = 0.0
         self._finished = 0
@@ -61,4 +74,11 @@ class Appetite:
             return Helping(size, dict.fromkeys(room.tenants, 0), min(room.default, size)) if size > 0 else None
         free = max(0, self._worker_count - running)
         size = min(free + self.reserve - queued, room.slots, self._claim_size)
-        return Helping(size, room.tenants, room.default) if size > 0 else None
+        if size <= 0:
+            return None
+        rooms = {tenant: self._worth(tenant_room) for tenant, tenant_room in room.tenants.items()}
+        return Helping(size, rooms, self._worth(room.default))
+
+    def _worth(self, tenant_room: int) -> int:
+        """Of a tenant's room, what it could run at once, by its limit, and a reserve: the rest would only wait here."""
+        return min(tenant_room, max(0, tenant_room - self._tenant_queue_size) + self.reserve)

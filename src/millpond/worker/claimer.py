@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import psycopg
 
 from millpond.clock import monotonic
-from millpond.errors import AnswerLost, DatabaseUnreachable, SubmitError
+from millpond.errors import DatabaseUnreachable, SubmitError
 from millpond.events import JobsClaimed
 from millpond.execution import CompleteIn, Execution
 from millpond.job import ClaimToken, Job
@@ -19,6 +20,7 @@ from millpond.outcome import Outcome, Released
 from millpond.registry import Executor
 from millpond.settings import WorkerSettings
 from millpond.store import claims
+from millpond.store.claims import Turn
 from millpond.store.faults import said
 from millpond.store.link import Link
 from millpond.tenancy.pool import TenantPool
@@ -65,7 +67,10 @@ class Claimer:
         self._patience = Patience("claimer", announcer.announce)
         self._held: set[Execution] = set()
         self._appetite = Appetite(
-            worker_count=settings.pool.worker_count, claim_size=settings.claim_size, now=monotonic()
+            worker_count=settings.pool.worker_count,
+            tenant_queue_size=settings.pool.tenant_queue_size,
+            claim_size=settings.claim_size,
+            now=monotonic(),
         )
         self._keys = sorted(executors)
         self._queues = deque(settings.queues)
@@ -109,17 +114,19 @@ class Claimer:
     async def _round(self) -> bool:
         """Claim once from each queue; whether to go on at once."""
         await self._release_unanswered()
+        helping = self._helping()
+        if helping is None:
+            self._hungry = True
+            return False
+        self._hungry = 0 in helping.rooms.values()
+        self._queues.rotate(-1)  # another one begins each time, and each gets its share
         more = False
-        self._hungry = False
-        for _ in self._settings.queues:
-            queue = self._queues[0]
-            self._queues.rotate(-1)
-            helping = self._helping()
-            if helping is None:
-                self._hungry = True
-                return False
-            self._hungry |= 0 in helping.rooms.values()
-            more |= await self._claim(queue, helping)
+        for index, queue in enumerate(self._queues):
+            turn = await self._claim(queue, helping.share(len(self._queues) - index))
+            helping = helping.without(Counter(job.tenant for job in turn.jobs))
+            more |= turn.more
+            if not helping.size:
+                break
         self._hungry |= more
         return more
 
@@ -129,7 +136,7 @@ class Claimer:
         self._appetite.measure(self._settler.taken, monotonic())
         return self._appetite.helping(queued=self._pool.queued, running=self._pool.running, room=self._pool.room())
 
-    async def _claim(self, queue: str, helping: Helping) -> bool:
+    async def _claim(self, queue: str, helping: Helping) -> Turn:
         token = self._registration.next_token()
         statement = claims.claim(
             self._settings.schema,
@@ -145,8 +152,8 @@ class Claimer:
         started = monotonic()
         try:
             turn = await self._link.run(statement)
-        except (AnswerLost, asyncio.CancelledError):
-            self._unanswered.append(token)
+        except BaseException:
+            self._unanswered.append(token)  # it may have been carried out, whatever became of the answer
             raise
         came_round = turn.cursor <= self._cursors[queue]
         self._cursors[queue] = turn.cursor
@@ -155,7 +162,7 @@ class Claimer:
         if turn.jobs:
             self._announcer.announce(JobsClaimed(queue, len(turn.jobs), monotonic() - started))
         # Tenants whose jobs all lack an executor here fill the ring without giving any: once round is enough.
-        return turn.more and bool(turn.jobs or not came_round)
+        return turn if turn.jobs or not came_round else replace(turn, more=False)
 
     def _submit(self, job: Job) -> None:
         executor = self._executors[job.executor]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from millpond.events import JobEvent
+from millpond.events import JobCompleted, JobEvent
 from millpond.outcome import Settlement
 
 
@@ -20,5 +20,9 @@ class Outbox:
     """In the order in which they came."""
     doubtful: set[int] = field(default_factory=set)
     """Jobs whose rows may have moved already: completed by their executors, or written without an answer."""
+    completed_in_place: dict[int, JobCompleted] = field(default_factory=dict)
+    """Jobs that their executors completed themselves: if such a row does not move, that is why."""
+    refused: list[Settlement] = field(default_factory=list)
+    """What the database has refused for a reason of its own; tried again later."""
     told: dict[int, JobEvent] = field(default_factory=dict)
     """What to tell of a job once its outcome is written, when anybody wants to know."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -24,6 +25,7 @@ from millpond.store import claims
 from millpond.store.faults import Reaction, reaction, said
 from millpond.store.link import Link
 from millpond.worker.announcer import Announcer
+from millpond.worker.failures import FailureLog
 from millpond.worker.outbox import Outbox
 from millpond.worker.patience import Patience
 from millpond.worker.tally import Tally
@@ -32,6 +34,11 @@ logger = logging.getLogger(__name__)
 
 _BATCHES_IN_MEMORY = 10
 """Outcomes that wait in memory, in full batches, before claiming stops: the bound during an outage."""
+
+_AFTER_REFUSAL = 10.0
+"""Seconds until the database is asked again to take an outcome that it has refused for a reason of its own."""
+
+_SUBSTITUTE: Final[dict[str, object]] = {"type": "Unstorable", "message": "The error could not be stored."}
 
 _LAST_TRIES = 5.0
 """Seconds that a finishing settler goes on trying while the database does not answer."""
@@ -65,6 +72,8 @@ class Settler:
         self._taken = 0
         self._given_up = False
         self._finishing_since: float | None = None
+        self._trying_again: asyncio.TimerHandle | None = None
+        self._failures = FailureLog()
 
     @property
     def taken(self) -> int:
@@ -90,7 +99,10 @@ class Settler:
             return
         if execution.completed_in_place or _tells_of_completion(outcome):
             self._outbox.doubtful.add(execution.job.id)
+            self._outbox.completed_in_place[execution.job.id] = _completed(execution)
         settled = settlement(execution.job, outcome, backoff=self._backoff, worker=self._worker)
+        if isinstance(outcome, Failed):
+            self._failures.tell(execution.job, outcome.error, settled)
         if self._announcer.jobs_are_observed and (event := _event_of(execution, outcome, settled)) is not None:
             self._outbox.told[execution.job.id] = event
         self._outbox.pending.append(settled)
@@ -107,6 +119,16 @@ class Settler:
         """Write what is left, then end."""
         self._finishing_since = monotonic()
         self._link.hurry(_LAST_TRIES)
+        if self._trying_again is not None:
+            self._trying_again.cancel()
+            self._try_again()
+        self._news.set()
+
+    def _try_again(self) -> None:
+        """Give what was refused another chance."""
+        self._trying_again = None
+        self._outbox.pending += self._outbox.refused
+        self._outbox.refused.clear()
         self._news.set()
 
     async def run(self) -> None:
@@ -161,31 +183,38 @@ class Settler:
             middle = len(batch) // 2
             await self._write(batch[:middle])
             await self._write(batch[middle:])
-        elif batch[0].error is not None:
+        elif batch[0].error not in (None, _SUBSTITUTE):
             logger.error("The error of job %d could not be stored: %s", batch[0].id, said(error))
-            substitute: dict[str, object] = {"type": "Unstorable", "message": "The error could not be stored."}
-            await self._write([msgspec.structs.replace(batch[0], error=substitute)])
+            await self._write([msgspec.structs.replace(batch[0], error=_SUBSTITUTE)])
         else:
-            logger.error("The outcome of job %d could not be stored: %s", batch[0].id, said(error))
+            logger.error("The outcome of job %d is refused; it is tried again later: %s", batch[0].id, said(error))
+            self._outbox.refused.append(batch[0])
+            if self._trying_again is None and self._finishing_since is None:
+                self._trying_again = asyncio.get_running_loop().call_later(_AFTER_REFUSAL, self._try_again)
 
     def _announce(self, batch: Sequence[Settlement], unmoved: Sequence[JobId], seconds: float) -> None:
         doubtful = self._outbox.doubtful
         stale = [job_id for job_id in unmoved if job_id not in doubtful]
+        in_place = set(unmoved).intersection(self._outbox.completed_in_place)
         if doubtful:
             doubtful.difference_update(outcome.id for outcome in batch)
         if stale:
             logger.warning("%d outcomes came too late, their claims were lost: jobs %s", len(stale), stale[:10])
-        states = Counter(outcome.state for outcome in batch)
+        lost = set(stale)
+        states = Counter(
+            JobState.COMPLETED.value if outcome.id in in_place else outcome.state
+            for outcome in batch
+            if outcome.id not in lost
+        )
         self._tally.settled += states
         self._tally.stale += len(stale)
         self._announcer.announce(JobsSettled(states, len(stale), seconds))
-        if self._outbox.told:
-            self._tell_of_jobs(batch, stale)
-
-    def _tell_of_jobs(self, batch: Sequence[Settlement], stale: Sequence[JobId]) -> None:
         for outcome in batch:
+            completed = self._outbox.completed_in_place.pop(outcome.id, None)
             event = self._outbox.told.pop(outcome.id, None)
-            if event is not None and outcome.id not in stale:
+            if outcome.id in in_place:
+                event = completed
+            if event is not None and outcome.id not in lost:
                 self._announcer.announce_job(event)
 
     def _out_of_tries(self) -> bool:
@@ -193,6 +222,10 @@ class Settler:
 
     def _backoff(self, attempt: int) -> float:
         return proportional_jitter(attempt, self._settings.base_backoff, self._settings.max_backoff)
+
+
+def _completed(execution: Execution) -> JobCompleted:
+    return JobCompleted(execution.job, 0.0 if execution.started_at is None else monotonic() - execution.started_at)
 
 
 def _never_started(outcome: Outcome) -> bool:
@@ -207,8 +240,8 @@ def _tells_of_completion(outcome: Outcome) -> bool:
 def _event_of(execution: Execution, outcome: Outcome, settled: Settlement) -> JobEvent | None:
     """What its observer hears of a job: a completion, or a failure that was the last."""
     match outcome:
-        case Completed() if execution.started_at is not None:
-            return JobCompleted(execution.job, monotonic() - execution.started_at)
+        case Completed():
+            return _completed(execution)
         case Failed(error) if settled.state == JobState.DISCARDED:
             return JobFailed(execution.job, error)
         case _:

@@ -92,7 +92,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         with self._announcer:
             await self._run()
-        if unwritten := len(self._outbox.pending):
+        if unwritten := len(self._outbox.pending) + len(self._outbox.refused):
             logger.error("%d outcomes could not be written; their jobs run again.", unwritten)
             self._tally.unwritten = unwritten
         return self._tally

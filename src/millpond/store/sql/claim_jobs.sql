@@ -103,12 +103,12 @@ SELECT
     )::integer AS attempt,
     NULL::integer AS max_attempts,
     NULL::smallint AS priority,
-    NULL::timestamptz AS scheduled_at,
+    NULL::double precision AS scheduled_at,
     NULL::double precision AS timeout,
     NULL::text AS metadata
 UNION ALL
 SELECT
     claimed.id, claimed.tenant_id, claimed.executor, claimed.args::text, claimed.attempt, claimed.max_attempts,
-    claimed.priority, claimed.scheduled_at, claimed.timeout, claimed.metadata::text
+    claimed.priority, extract(epoch FROM claimed.scheduled_at)::double precision, claimed.timeout, claimed.metadata::text
 FROM claimed
 ORDER BY priority NULLS FIRST, scheduled_at, id
