@@ -16,10 +16,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from millpond.executors import Isolation
 from millpond.outcome import Outcome
 from millpond.settings import PoolSettings
 from millpond.tenancy.pool import TenantPool
-from millpond.tenancy.task import Isolation, Task, TaskContext
+from millpond.tenancy.task import Task, TaskContext
 from millpond.tenancy.tenants import Tenant
 
 try:

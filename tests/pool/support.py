@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from millpond.executors import Isolation
 from millpond.outcome import Outcome
-from millpond.tenancy.task import Isolation, Task, TaskContext
+from millpond.tenancy.task import Task, TaskContext
 
 PATIENCE = 10.0
 """Seconds after which a fact that does not come fails the test."""

@@ -9,10 +9,11 @@ from contextvars import ContextVar
 
 import pytest
 
+from millpond.executors import Isolation
 from millpond.outcome import Completed, Outcome
 from millpond.settings import PoolSettings
 from millpond.tenancy.pool import TenantPool
-from millpond.tenancy.task import Isolation, Task, TaskContext
+from millpond.tenancy.task import Task, TaskContext
 
 from .support import Told, turn
 

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Generator
 
 import pytest
 
+from millpond.executors import Isolation
 from millpond.outcome import Cancelled, Completed, Failed, Outcome
 from millpond.settings import PoolSettings
 from millpond.tenancy.pool import TenantPool
-from millpond.tenancy.task import Isolation, Task, TaskContext
+from millpond.tenancy.task import Task, TaskContext
 
 from .support import Gate, Told, turn
 

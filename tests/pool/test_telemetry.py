@@ -17,12 +17,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from millpond.executors import Isolation
 from millpond.outcome import Cancelled, Completed, Failed
 from millpond.settings import Attempts, PoolSettings, RetryPolicy
 from millpond.telemetry.tasks import TaskTelemetry
 from millpond.tenancy.instrument import Status
 from millpond.tenancy.pool import TenantPool
-from millpond.tenancy.task import Isolation, Task, TaskContext
+from millpond.tenancy.task import Task, TaskContext
 
 from . import work
 from .support import Gate, Told, turn, until

@@ -11,13 +11,14 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from millpond.errors import SubmitError
+from millpond.executors import Isolation, isolation_of
 from millpond.outcome import Completed, Failed, Outcome
 from millpond.settings import PoolSettings
 from millpond.tenancy import forks
 from millpond.tenancy.health import Health, Room
 from millpond.tenancy.instrument import Instrument
 from millpond.tenancy.pool import TenantPool
-from millpond.tenancy.task import Isolation, Task, TaskContext, isolation_of
+from millpond.tenancy.task import Task, TaskContext
 from millpond.tenancy.tenants import TenantProvider
 
 T = TypeVar("T")

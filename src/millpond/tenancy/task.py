@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Literal, TypeAlias
 
 import msgspec
 
+from millpond.executors import Isolation, isolation_of
 from millpond.outcome import Outcome
-
-Isolation: TypeAlias = Literal["loop", "thread", "process"]
-"""Where a task runs: on the event loop, in a thread of the pool, or in a child process of the pool."""
 
 
 class Cause(Enum):
@@ -61,14 +56,3 @@ class TaskContext(msgspec.Struct, eq=False):
     def cancelled(self) -> bool:
         """Whether this attempt was asked to end: by a timeout, a cancel or a stop. Threads may read it at any time."""
         return self.cause is not None
-
-
-def isolation_of(run: Callable[..., object]) -> Isolation:
-    """Loop when calling `run` gives a coroutine, as far as can be seen from outside; else thread."""
-    while isinstance(run, functools.partial):
-        run = run.func
-    code = getattr(run, "__code__", None)
-    if code is not None and code.co_flags & inspect.CO_COROUTINE:  # at a tenth of what the next line costs
-        return "loop"
-    is_async = inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(getattr(run, "__call__", None))  # noqa: B004
-    return "loop" if is_async else "thread"
