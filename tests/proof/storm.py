@@ -61,8 +61,8 @@ class Account:
     """Starts of a job after it had started before, and had not failed by itself."""
     unexplained: int = 0
     """Duplicates of which no signal to the former worker is the cause."""
-    exits: Counter[int] = field(default_factory=Counter)
-    """How those left that were told to, and were neither killed nor stopped."""
+    rude: list[str] = field(default_factory=list)
+    """Workers that were told to leave once, and nothing else, and did not leave in peace: what they said."""
 
     def __str__(self) -> str:
         struck = ", ".join(f"{count} {name}" for name, count in sorted(self.strikes.items()))
@@ -83,8 +83,7 @@ class Storm:
         self._chance = random.Random(weather.seed)
         self._account = Account(weather)
         self._up: list[Process] = []
-        self._told: list[Process] = []
-        self._harmed: set[int] = set()
+        self._struck: dict[Process, list[signal.Signals]] = {}
         self._frozen: dict[Process, float] = {}
 
     def run(self) -> Account:
@@ -154,10 +153,7 @@ class Storm:
         if not process.send(number):
             return
         self._account.strikes[number.name] += 1
-        if number is SIGTERM:
-            self._told.append(process)
-            return
-        self._harmed.add(process.pid)
+        self._struck.setdefault(process, []).append(number)
         if number is SIGSTOP:
             self._frozen[process] = time.monotonic() + self._chance.uniform(0.1, 2.5 * self._weather.lease)
 
@@ -166,11 +162,9 @@ class Storm:
             process.send(SIGCONT)
         for process in self._up:
             process.send(SIGTERM)
-        for process in self._up:
+            self._struck.setdefault(process, []).append(SIGTERM)
+        for process in self._struck:
             process.wait()
-        self._account.exits.update(
-            process.wait() for process in {*self._up, *self._told} if process.pid not in self._harmed
-        )
 
     # ── taking stock ──
 
@@ -180,6 +174,13 @@ class Storm:
         row = connection.execute(DUPLICATES).fetchone()
         assert row is not None
         self._account.duplicates, self._account.unexplained = row
+        registered = {int(pid) for (pid,) in connection.execute("SELECT split_part(name, ':', 2) FROM proof.workers")}
+        self._account.rude = [
+            f"{process.pid} left with {process.wait()}: {process.said()}"
+            for process, numbers in self._struck.items()
+            # One that was told before it could hear has died of it, and had not begun.
+            if numbers == [SIGTERM] and process.wait() != 0 and process.pid in registered
+        ]
 
 
 LOST: Final = f"""

@@ -300,7 +300,7 @@ def live(database: Database, examples: int, *phases: Phase) -> None:
         )
 
 
-@pytest.mark.parametrize("examples", [30, pytest.param(2_000, marks=pytest.mark.storm)])
+@pytest.mark.parametrize("examples", [30, pytest.param(1_000, marks=pytest.mark.storm)])
 def test_jobs_live_as_the_model_says(examples: int, database: Database) -> None:
     live(database, examples)
 
