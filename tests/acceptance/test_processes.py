@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from millpond.testing.database import Database
 from tests.worker.support import Store
@@ -233,4 +234,38 @@ def test_jobs_in_child_processes_charge_nobody_else_when_they_die(store: Store) 
         assert worker.wait(DEADLINE) == 0
     assert store.row(good)["attempt"] == 1
     assert store.row(bad)["errors"][0]["type"] == "ProcessDied"
-    assert "too late" not in log  # that the job was completed in place is no surprise
+    assert "came too late" not in log  # that the job was completed in place is no surprise
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["worker", "app:registry"], ["migrate", "status"]], ids=str)
+@pytest.mark.parametrize("rights", [[], ["USAGE ON SCHEMA millpond"]], ids=["no rights", "usage"])
+def test_a_role_that_may_not_is_told_so_in_one_sentence(store: Store, arguments: list[str], rights: list[str]) -> None:
+    role = f"weak_{os.getpid()}"
+    try:
+        store.execute(f"CREATE ROLE {role} LOGIN")
+        for right in rights:
+            store.execute(f"GRANT {right} TO {role}")
+        dsn = make_conninfo(store.database.dsn, options=f"-c role={role}")
+        result = millpond(store, *arguments, MILLPOND_DSN=dsn)
+    finally:
+        store.execute(f"DROP OWNED BY {role}")
+        store.execute(f"DROP ROLE {role}")
+    assert result.returncode == 1
+    assert "permission denied" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_role_that_may_not_register_is_told_so(store: Store) -> None:
+    role = f"half_{os.getpid()}"
+    try:
+        store.execute(f"CREATE ROLE {role} LOGIN")
+        store.execute(f"GRANT USAGE ON SCHEMA millpond TO {role}")
+        store.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA millpond TO {role}")
+        dsn = make_conninfo(store.database.dsn, options=f"-c role={role}")
+        result = millpond(store, "worker", "app:registry", "--log-level", "error", MILLPOND_DSN=dsn)
+    finally:
+        store.execute(f"DROP OWNED BY {role}")
+        store.execute(f"DROP ROLE {role}")
+    assert result.returncode == 1
+    assert "permission denied for sequence workers_number_seq" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

@@ -25,11 +25,11 @@ async def test_a_schema_that_is_not_migrated(millpond_databases: Databases, sche
     with millpond_databases.empty() as empty:
         with (
             empty.connect() as connection,
-            pytest.raises(SchemaMismatch, match="not migrated: run `millpond migrate up`"),
+            pytest.raises(SchemaMismatch, match="not migrated: run `millpond migrate up"),
         ):
             check(connection, schema)
         async with await empty.connect_async() as connection:
-            with pytest.raises(SchemaMismatch, match="not migrated: run `millpond migrate up`"):
+            with pytest.raises(SchemaMismatch, match="not migrated: run `millpond migrate up"):
                 await check_async(connection, schema)
 
 

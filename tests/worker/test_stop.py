@@ -12,7 +12,7 @@ from millpond import ExecutorRegistry, JobContext, MillpondError, PoolSettings, 
 from millpond.store.link import Link
 from millpond.store.statement import Statement
 from millpond.testing.database import Database
-from tests.worker.support import LONG, Store, eventually, quick, working
+from tests.worker.support import LONG, Store, eventually, quick, sessions, working
 
 
 @pytest.fixture
@@ -158,3 +158,21 @@ def test_threads_start_and_stop_again_and_again(store: Store, registry: Executor
             while store.states() != {"completed": n}:
                 threading.Event().wait(0.005)  # between two looks
     assert not any(t.name.startswith("millpond") for t in threading.enumerate())
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(store: Store, registry: ExecutorRegistry) -> None:
+    with store.database.connect() as blocker:
+        blocker.execute("LOCK TABLE millpond.workers")  # it cannot register
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3), Worker(store.database.dsn, registry, settings=quick()):
+                raise AssertionError
+    await eventually(lambda: sessions(store) == [])
+
+
+async def test_whoever_waits_for_a_worker_that_has_failed_is_told(store: Store, registry: ExecutorRegistry) -> None:
+    worker = Worker("host=127.0.0.1 port=1", registry, settings=quick())
+    with pytest.raises(MillpondError):
+        await worker.run()
+    async with asyncio.timeout(LONG):
+        with pytest.raises(MillpondError, match="has ended"):
+            await worker.ready()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Annotated
 
+import psycopg
 import typer
 
 from millpond.cli import demo, migrate, status, worker
 from millpond.cli.output import complain, say
 from millpond.errors import MillpondError
+from millpond.store.faults import said
 
 app = typer.Typer(
     help="Jobs in Postgres, run by a tenant-isolated pool of workers.",
@@ -45,4 +47,7 @@ def run() -> None:
         app()
     except MillpondError as error:
         complain(str(error))
+        raise SystemExit(1) from None
+    except psycopg.Error as error:
+        complain(f"The database refuses: {said(error)}.")
         raise SystemExit(1) from None

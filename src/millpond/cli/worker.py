@@ -24,11 +24,19 @@ from millpond.telemetry.worker import WorkerMetrics
 from millpond.worker.tally import Tally
 from millpond.worker.worker import Worker
 
+logger = logging.getLogger(__name__)
+
 _WORKER = WorkerSettings()
 _POOL = _WORKER.pool
 
 _CUT_SHORT = 3
 """Exit status: running jobs were cancelled and handed back, or outcomes were lost with the database."""
+
+_NEXT = {
+    "stop": "Jobs that run may end within the grace; the same signal again cancels them and hands them back.",
+    "hurry": "The same signal again ends this process at once; the lease gives its jobs back.",
+}
+"""What is said after each step of an end."""
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -78,6 +86,13 @@ def worker(
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         tally = runner.run(run_until_stopped(Worker(dsn, found, settings=settings, observe=WorkerMetrics())))
+    logger.info(
+        "Ended: %s; %d too late, %d cut short, %d not written.",
+        ", ".join(f"{jobs} {state}" for state, jobs in sorted(tally.settled.items())) or "nothing done",
+        tally.stale,
+        tally.cut_short,
+        tally.unwritten,
+    )
     if not tally.clean:
         raise typer.Exit(_CUT_SHORT)
     if until_done and tally.discarded:
@@ -115,7 +130,7 @@ async def run_until_stopped(running: Worker) -> Tally:
         if step is None:
             _die(number)
         else:
-            logging.getLogger(__name__).info("%s: %s.", number.name, step.__name__)
+            logger.info("%s: %s. %s", number.name, step.__name__, _NEXT[step.__name__])
             step()
 
     for number in _STOP_SIGNALS:

@@ -15,6 +15,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from millpond.errors import SchemaMismatch, UnsupportedConnection
+from millpond.store.hints import migrate_command
 from millpond.store.statement import Row, Statement
 
 T = TypeVar("T")
@@ -275,5 +276,5 @@ def _raise_if_not_migrated(error: Exception, schema: str) -> None:
     for each in (error, getattr(error, "orig", None), error.__cause__):
         if (getattr(each, "sqlstate", None) or getattr(each, "pgcode", None)) in _NOT_MIGRATED:
             raise SchemaMismatch(
-                f"Schema {schema!r} of this database is not migrated, or not far enough: run `millpond migrate up`."
+                f"Schema {schema!r} of this database is not migrated, or not far enough: run {migrate_command(schema)}."
             ) from error

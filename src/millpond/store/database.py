@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from millpond.errors import DatabaseUnreachable, DatabaseUnsuitable, SchemaMismatch
 from millpond.store.connections import AsyncConnection, SyncConnection, run, run_async
 from millpond.store.dsn import conninfo, described
+from millpond.store.hints import migrate_command
 from millpond.store.statement import Statement
 
 MINIMUM_SERVER: Final = 15
@@ -121,6 +122,13 @@ def connected(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         yield connection
 
 
+def unsuitable(error: psycopg.Error) -> DatabaseUnsuitable:
+    """The error for a role that may not do what it has to."""
+    return DatabaseUnsuitable(
+        f"The database refuses this role: {error.diag.message_primary}; grant it what README lists for workers."
+    )
+
+
 def unreachable(dsn: str, error: Exception) -> DatabaseUnreachable:
     """The driver's complaint, which may take several lines, as one sentence that names the database."""
     lines = [line.strip() for line in str(error).splitlines()]
@@ -131,14 +139,14 @@ def unreachable(dsn: str, error: Exception) -> DatabaseUnreachable:
 def _check_server(server: ServerFacts, schema: str) -> None:
     server.check()
     if not server.migrated:
-        raise SchemaMismatch(f"Schema {schema!r} of this database is not migrated: run `millpond migrate up`.")
+        raise SchemaMismatch(f"Schema {schema!r} of this database is not migrated: run {migrate_command(schema)}.")
 
 
 def _check_revision(revision: Revision, schema: str) -> None:
     if revision.number < OLDEST_REVISION:
         raise SchemaMismatch(
             f"Schema {schema!r} is at revision {revision.number}; this millpond needs {OLDEST_REVISION} or newer: "
-            "run `millpond migrate up`."
+            f"run {migrate_command(schema)}."
         )
     if revision.serves > REVISION:
         raise SchemaMismatch(

@@ -18,8 +18,9 @@ from millpond.events import LeaseLost, Observe, ObserveJobs, WorkerRegistered
 from millpond.registry import ExecutorRegistry
 from millpond.settings import WorkerSettings
 from millpond.store.completion import Completer
-from millpond.store.database import check_async
+from millpond.store.database import check_async, unsuitable
 from millpond.store.link import Link
+from millpond.tenancy.instrument import Instrument
 from millpond.tenancy.pool import TenantPool
 from millpond.worker.announcer import Announcer
 from millpond.worker.bell import Bell
@@ -56,20 +57,24 @@ class Worker:
         settings: WorkerSettings | None = None,
         observe: Observe | None = None,
         observe_jobs: ObserveJobs | None = None,
+        instrument: Instrument | None = None,
     ) -> None:
         """`dsn` is a conninfo, a URI or an SQLAlchemy URL. The executors are those that are registered by now.
 
         `observe` is told of batches, `observe_jobs` of every completed job, every job that failed for good, and, now
-        and then, of jobs that are still running; both in a thread of their own.
+        and then, of jobs that are still running; both in a thread of their own. `instrument` looks on at each attempt,
+        where it runs: for telemetry.
         """
         self._dsn = dsn
         self._settings = settings or WorkerSettings()
         self._executors = {key: registry.get(key) for key in sorted(registry.keys())}
         self._announcer = Announcer(observe, observe_jobs)
+        self._instrument = instrument
         self._stopping = asyncio.Event()
         self._ready = asyncio.Event()
         self._news = Bell()
         self._hurried = False
+        self._ended = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Future[Tally] | None = None
         self._awaited: WeakSet[Link] = WeakSet()
@@ -85,13 +90,17 @@ class Worker:
         """Work until stopped, or until all is done (`settings.exit_when_done`); what was done.
 
         Raises DatabaseUnreachable, DatabaseUnsuitable or SchemaMismatch when the database cannot be used at the
-        start; afterwards an outage is waited for.
+        start, for want of rights among other things; afterwards an outage is waited for.
         """
         if self._loop is not None:
             raise MillpondError("This Worker has run before; make another one.")
         self._loop = asyncio.get_running_loop()
-        with self._announcer:
-            await self._run()
+        try:
+            with self._announcer:
+                await self._run()
+        finally:
+            self._ended = True
+            self._ready.set()
         if unwritten := len(self._outbox.pending) + len(self._outbox.refused):
             logger.error("%d outcomes could not be written; their jobs run again.", unwritten)
             self._tally.unwritten = unwritten
@@ -101,6 +110,7 @@ class Worker:
         patience = Patience("registration", self._announcer.announce)
         async with self._awaited_link("registration") as link:
             await self._check(link)
+            refusal: psycopg.Error | None = None
             while not self._stopping.is_set():
                 try:
                     async with registered(link, self._settings, self._executors) as registration:
@@ -112,11 +122,19 @@ class Worker:
                     self._lease_lost = True
                     logger.error("%s What it held is cancelled; it registers anew.", over.exceptions[0])  # noqa: TRY400
                 except* (DatabaseUnreachable, psycopg.Error) as outage:
-                    await patience.failed(_first(outage))
+                    error = _first(outage)
+                    if not self._ready.is_set() and isinstance(error, psycopg.errors.InsufficientPrivilege):
+                        refusal = error  # to be raised outside of this clause, which would make a group of it
+                    else:
+                        await patience.failed(error)
+                if refusal is not None:
+                    raise unsuitable(refusal)
 
     async def ready(self) -> None:
-        """Wait until the worker is registered and claims."""
+        """Wait until the worker is registered and claims. Raises MillpondError when it has ended."""
         await self._ready.wait()
+        if self._ended:
+            raise MillpondError("This Worker has ended.")
 
     async def finished(self) -> Tally:
         """Wait until a worker that was started with `async with` has ended; what was done. Raises what ended it."""
@@ -149,13 +167,16 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         """Start, and wait until it claims. Raises as `run` does."""
-        self._running = asyncio.ensure_future(self.run())
-        self._running.add_done_callback(_log_failure)
-        ready = asyncio.ensure_future(self.ready())
-        await asyncio.wait({self._running, ready}, return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if self._running.done():
-            self._running.result()
+        self._running = running = asyncio.ensure_future(self.run())
+        try:
+            await self._ready.wait()
+        except BaseException:
+            self.hurry()
+            await asyncio.wait({running})
+            raise
+        if self._ended:
+            await running
+        running.add_done_callback(_log_failure)
         return self
 
     async def __aexit__(
@@ -170,7 +191,7 @@ class Worker:
         async with contextlib.AsyncExitStack() as links:
             settings = self._settings
             due = Bell()
-            pool = TenantPool(settings.pool)
+            pool = TenantPool(settings.pool, instrument=self._instrument)
             settler = Settler(
                 await links.enter_async_context(self._link("settler")),
                 settings,
@@ -256,7 +277,10 @@ class Worker:
         return [Heartbeats(self._announcer, claimer.running_since, every=self._settings.beat_interval)]
 
     async def _check(self, link: Link) -> None:
-        await link.talk(lambda connection: check_async(connection, self._settings.schema))
+        try:
+            await link.talk(lambda connection: check_async(connection, self._settings.schema))
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise unsuitable(error) from error
 
     def _on_loop(self, callback: Callable[[], None]) -> None:
         if self._loop is None:
