@@ -148,11 +148,12 @@ async def test_what_is_cancelled_ends_on_the_server_too(store: Store) -> None:
         await eventually(lambda: not backends(store))
 
 
-async def test_cancelling_at_any_moment_leaves_one_connection_and_no_file(store: Store) -> None:
+@pytest.mark.parametrize("times", [300, pytest.param(10_000, marks=pytest.mark.storm)])
+async def test_cancelling_at_any_moment_leaves_one_connection_and_no_file(store: Store, times: int) -> None:
     async with link(store.database.dsn) as held:
         await ask(held)
         before = open_files()
-        for _ in range(300):
+        for _ in range(times):
             call = asyncio.ensure_future(ask(held, "SELECT pg_sleep(0.002)"))
             await asyncio.sleep(random.uniform(0, 0.006))
             call.cancel()
