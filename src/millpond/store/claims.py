@@ -56,8 +56,8 @@ def claim(
     """Claim at most `size` jobs of one queue, tenants in turn; `rooms` bounds what each tenant may give."""
 
     def decode(rows: Sequence[Row]) -> Turn:
-        stand, stamp = rows[0], (queue, token)
-        return Turn([Job(*row, *stamp) for row in rows[1:]], cursor=stand[1], more=bool(stand[4]))
+        stand = rows[0]
+        return Turn([Job(*(*row, queue, token)) for row in rows[1:]], cursor=stand[1], more=bool(stand[4]))
 
     return Statement(
         "claim_jobs",
