@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
-import pytest
 
 from millpond import Client
 from millpond.testing.database import Database
@@ -32,31 +31,35 @@ def worker(spawner: Spawner, database: Database) -> Iterator[Process]:
         process.wait()
 
 
-@pytest.mark.parametrize("key", ["async", "sync", "effect"])
 def test_it_comes_too_late_and_works_on(
-    key: str, database: Database, spawner: Spawner, onlooker: psycopg.Connection[Any]
+    database: Database, spawner: Spawner, onlooker: psycopg.Connection[Any]
 ) -> None:
-    client = Client()
-    args = {"seconds": 0.5}
-    job_id = client.enqueue(onlooker, args, tenant="a", executor=key)
+    """On the loop, in a thread, and in a transaction of the executor's own."""
+    client, keys = Client(), ("async", "sync", "effect")
+    ids = [client.enqueue(onlooker, {"seconds": 1.0}, tenant="a", executor=key) for key in keys]
+
+    def begun_by(*processes: Process) -> bool:
+        return all(pids(onlooker, job_id) == [process.pid for process in processes] for job_id in ids)
+
+    def completed(*jobs: int) -> bool:
+        return all(row(onlooker, job_id)["state"] == "completed" for job_id in jobs)
+
     with worker(spawner, database) as frozen:
-        eventually(lambda: pids(onlooker, job_id) == [frozen.pid])
+        eventually(lambda: begun_by(frozen))
         frozen.send(signal.SIGSTOP)
         (before,) = workers(onlooker, frozen)
         with worker(spawner, database) as other:
-            eventually(lambda: row(onlooker, job_id)["state"] == "completed")
-            done = row(onlooker, job_id)
-            assert pids(onlooker, job_id) == [frozen.pid, other.pid]
+            eventually(lambda: completed(*ids))
+            assert begun_by(frozen, other)
+        done = [row(onlooker, job_id) for job_id in ids]
         frozen.send(signal.SIGCONT)
-        (after,) = eventually(lambda: [each for each in workers(onlooker, frozen) if each != before])
-        assert after != before
-        again = client.enqueue(onlooker, {"seconds": 0.0}, tenant="a", executor=key)
-        eventually(lambda: row(onlooker, again)["state"] == "completed")
-    assert row(onlooker, job_id) == done
-    assert done["attempt"] == 2
-    if key == "effect":
-        effects = onlooker.execute("SELECT job_id FROM proof.effects ORDER BY job_id").fetchall()
-        assert effects == [(job_id,), (again,)]
+        eventually(lambda: [each for each in workers(onlooker, frozen) if each != before])
+        again = [client.enqueue(onlooker, {"seconds": 0.0}, tenant="a", executor=key) for key in keys]
+        eventually(lambda: completed(*again))
+    assert [row(onlooker, job_id) for job_id in ids] == done
+    assert [each["attempt"] for each in done] == [2, 2, 2]
+    effects = onlooker.execute("SELECT job_id FROM proof.effects ORDER BY job_id").fetchall()
+    assert effects == [(ids[-1],), (again[-1],)]
 
 
 def pids(connection: psycopg.Connection[Any], job_id: int) -> list[int]:
