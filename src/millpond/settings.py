@@ -139,7 +139,7 @@ class WorkerSettings:
     listen: bool = True
     """Whether to LISTEN for wake-ups, on a connection of its own; off, polling alone finds everything."""
     listen_dsn: str | None = None
-    """Where to LISTEN when the worker's DSN leads through a pooler that cannot (PgBouncer in transaction mode)."""
+    """Where to LISTEN when the worker's DSN leads through a pooler, which it notices by itself; without this it polls."""
     stale_timeout: float = 30.0
     """The lease: how long the worker may be silent before its rows are taken back."""
     beat_interval: float = 5.0
@@ -155,7 +155,8 @@ class WorkerSettings:
     max_backoff: float = 3_600.0
     """Longest wait between two attempts."""
     statement_timeout: float = 30.0
-    """Deadline of every statement of the worker, kept on both sides of the connection."""
+    """Deadline of every call to the database, with connecting and with its answer. Kept here, and by the server a little
+    earlier, unless a pooler stands before it: there nothing may be set."""
     exit_when_done: bool = False
     """Stop when nothing is claimable, nothing runs and no retry waits."""
 

@@ -153,7 +153,7 @@ class Worker:
             stopping=stopping,
             lease=self._settings.stale_timeout,
             beat_age=beat_age,
-            unwritten=rooms.settler.waiting if rooms else 0,
+            unwritten=rooms.settler.waiting if rooms else len(self._outbox.pending),
             pool=pool,
         )
 
