@@ -139,7 +139,8 @@ class WorkerSettings:
     listen: bool = True
     """Whether to LISTEN for wake-ups, on a connection of its own; off, polling alone finds everything."""
     listen_dsn: str | None = None
-    """Where to LISTEN when the worker's DSN leads through a pooler, which it notices by itself; without this it polls."""
+    """Where to LISTEN when the worker's DSN leads through a pooler. It notices a pooler by itself, and polls if this is
+    not set."""
     stale_timeout: float = 30.0
     """The lease: how long the worker may be silent before its rows are taken back."""
     beat_interval: float = 5.0
@@ -155,8 +156,8 @@ class WorkerSettings:
     max_backoff: float = 3_600.0
     """Longest wait between two attempts."""
     statement_timeout: float = 30.0
-    """Deadline of every call to the database, with connecting and with its answer. Kept here, and by the server a little
-    earlier, unless a pooler stands before it: there nothing may be set."""
+    """Deadline of every call to the database, with connecting and with its answer. Kept here, and a little earlier by the
+    server, unless a pooler stands before it: there nothing may be set."""
     exit_when_done: bool = False
     """Stop when nothing is claimable, nothing runs and no retry waits."""
 
