@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,11 @@ def blocks(document: str) -> list[str]:
     text = (ROOT / document).read_text("utf-8")
     found = re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return ["\n" * text.count("\n", 0, block.start(1)) + block[1] for block in found]
+
+
+def is_program(block: str) -> bool:
+    """Whether a block is a whole program, to be run by itself."""
+    return "asyncio.run(" in block or "__main__" in block
 
 
 @pytest.fixture
@@ -48,11 +54,20 @@ async def test_the_readme_runs(database: Database, module: ModuleType) -> None:
         connection.execute("CREATE TABLE orders (tenant text)")
         connection.execute("CREATE TABLE charges (tenant text, amount integer)")
     vars(module).update(dsn=database.dsn, url=database.url("psycopg"))
-    code = blocks("README.md")
+    code = [block for block in blocks("README.md") if not is_program(block)]
     assert len(code) >= 6
     for block in code:
         await run(block, "README.md", module)
     await work_off(database, vars(module))
+
+
+@pytest.mark.parametrize("program", [block for block in blocks("README.md") if is_program(block)])
+def test_the_programs_of_the_readme_run(program: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program, "utf-8")
+    result = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout
 
 
 async def work_off(database: Database, names: dict[str, Any]) -> None:
