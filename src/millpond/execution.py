@@ -5,8 +5,9 @@ This room knows no database: what completes a job in the user's own transaction 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeAlias, overload
 
 import msgspec
 
@@ -23,6 +24,29 @@ class Signals(Protocol):
 
     @property
     def deadline(self) -> float | None: ...
+
+
+class _Commits(Protocol):
+    """A synchronous connection: psycopg's, Django's, SQLAlchemy's Connection, Session or scoped_session."""
+
+    def commit(self) -> None: ...
+
+
+class _CommitsLater(Protocol):
+    """An asynchronous connection: psycopg's, SQLAlchemy's AsyncConnection, AsyncSession or async_scoped_session."""
+
+    def commit(self) -> Coroutine[Any, Any, None]: ...
+
+
+class _Fetches(Protocol):
+    """asyncpg's Connection, of its own or from a pool: it has no commit."""
+
+    def is_closed(self) -> bool: ...
+    def fetch(self, query: str, /, *args: object) -> Coroutine[Any, Any, list[Any]]: ...
+
+
+AwaitedConnection: TypeAlias = _CommitsLater | _Fetches
+"""What type checkers tell an asynchronous connection by: the classes themselves are not known here."""
 
 
 class CompleteIn(Protocol):
@@ -82,15 +106,26 @@ class JobContext:
         """When the attempt's time is up, on the monotonic clock (`time.monotonic()`); None: never."""
         return self._signals.deadline
 
-    def complete_in(self, conn: Any) -> Any:
+    @overload
+    def complete_in(self, conn: _Commits) -> None: ...
+    @overload
+    def complete_in(self, conn: AwaitedConnection) -> Coroutine[Any, Any, None]: ...
+    def complete_in(self, conn: Any) -> Coroutine[Any, Any, None] | None:
         """Complete the job in the transaction that is open on `conn`: its effects and its completion commit together.
 
         `conn` is any connection the clients take. On a synchronous one this returns when done; on an asynchronous one
         it must be awaited. What the executor does afterwards does not change the outcome, once committed. Raises
         ClaimLost when the row is no longer this attempt's: let it pass, so that the transaction rolls back.
         """
+        done = self._work.complete_in(conn, self._work.job)
+        if inspect.isawaitable(done):
+            return self._noted(done)
         self._work.completed_in_place = True
-        return self._work.complete_in(conn, self._work.job)
+        return None
+
+    async def _noted(self, done: Awaitable[None]) -> None:
+        await done
+        self._work.completed_in_place = True
 
 
 class Execution:
@@ -103,7 +138,8 @@ class Execution:
         self.executor = executor
         self.complete_in = complete_in
         self.completed_in_place = False
-        """Whether the executor wrote the completion itself; then it is no surprise that settling finds it done."""
+        """Whether the executor wrote the completion itself; then it is no surprise that settling finds it done. A
+        completion that found the claim lost is none: settling is to count it."""
         self.started_at: float | None = None
         """On the monotonic clock; None while it has not started."""
 
