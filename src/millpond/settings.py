@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from millpond.errors import SettingsError
+from millpond.faults import fault_of_name
 from millpond.job import DEFAULT_QUEUE, MAX_NAME
 
 DEFAULT_SCHEMA = "millpond"
@@ -35,6 +36,13 @@ def checked_seconds(name: str, value: object, *, at_least: float = 0.0, at_most:
     ):
         raise SettingsError(name, value, f"must be a number of seconds from {at_least:g} to {at_most:g}.")
     return float(value)
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """`value`, when it is True or False; else a SettingsError: a text such as "no" would count as True."""
+    if not isinstance(value, bool):
+        raise SettingsError(name, value, "must be True or False.")
+    return value
 
 
 def checked_schema(value: object) -> str:
@@ -80,6 +88,10 @@ class RetryPolicy:
 
     attempts: Attempts = field(default_factory=Attempts)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.attempts, Attempts):
+            raise SettingsError("retry_policy.attempts", self.attempts, "must be an Attempts.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
@@ -91,8 +103,9 @@ class PoolSettings:
     """Tasks that may wait, over all tenants."""
     tenant_queue_size: int = 2_000
     """Tasks that may wait for one tenant."""
-    graceful_timeout: float = 30.0
-    """How long stop lets running tasks end by themselves before it cancels them."""
+    graceful_timeout: float = 20.0
+    """How long stop lets running tasks end by themselves before it cancels them. The default leaves time to cancel and
+    to write outcomes within the 30 s after which Kubernetes kills."""
     cancel_timeout: float = 5.0
     """How long stop then waits for cancelled tasks to end before it writes them off."""
     task_timeout: float | None = None
@@ -156,14 +169,21 @@ class WorkerSettings:
     max_backoff: float = 3_600.0
     """Longest wait between two attempts."""
     statement_timeout: float = 30.0
-    """Deadline of every call to the database, with connecting and with its answer. Kept here, and a little earlier by the
-    server, unless a pooler stands before it: there nothing may be set."""
+    """Deadline of every call to the database, with connecting and with its answer. Kept here, and a little earlier by
+    the server, unless a pooler stands before it: there nothing may be set."""
     exit_when_done: bool = False
     """Stop when nothing is claimable, nothing runs and no retry waits."""
 
     def __post_init__(self) -> None:
         checked_schema(self.schema)
         self._check_queues()
+        if not isinstance(self.pool, PoolSettings):
+            raise SettingsError("pool", self.pool, "must be a PoolSettings.")
+        checked_flag("listen", self.listen)
+        checked_flag("exit_when_done", self.exit_when_done)
+        if self.listen_dsn is not None and not isinstance(self.listen_dsn, str):
+            kind = type(self.listen_dsn).__qualname__  # and not the value, which may hold a password
+            raise SettingsError("listen_dsn", f"a value of type {kind}", "must be a DSN as text, or None.")
         checked_seconds("poll_interval", self.poll_interval, at_least=0.01, at_most=3_600.0)
         checked_seconds("stale_timeout", self.stale_timeout, at_least=0.1, at_most=86_400.0)
         checked_seconds("beat_interval", self.beat_interval, at_least=0.01, at_most=86_400.0)
@@ -172,6 +192,8 @@ class WorkerSettings:
         checked_whole("claim_size", self.claim_size, at_least=1, at_most=10_000)
         checked_seconds("base_backoff", self.base_backoff)
         checked_seconds("max_backoff", self.max_backoff)
+        if self.max_backoff < self.base_backoff:
+            raise SettingsError("max_backoff", self.max_backoff, f"must be ≥ base_backoff ({self.base_backoff:g}).")
         checked_seconds("statement_timeout", self.statement_timeout, at_least=0.1, at_most=3_600.0)
         if (self.beat_interval + self.settle_interval) * 1.1 > self.stale_timeout / 3:
             raise SettingsError(
@@ -182,8 +204,10 @@ class WorkerSettings:
             )
 
     def _check_queues(self) -> None:
-        if not isinstance(self.queues, tuple) or not self.queues or len(set(self.queues)) != len(self.queues):
-            raise SettingsError("queues", self.queues, "must be a tuple of at least one queue name, each once.")
+        if not isinstance(self.queues, tuple) or not self.queues:
+            raise SettingsError("queues", self.queues, "must be a tuple of at least one queue name.")
         for name in self.queues:
-            if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or "\0" in name:
-                raise SettingsError("queues", name, f"must be names of 1 to {MAX_NAME} characters, without NUL.")
+            if (fault := fault_of_name(name, MAX_NAME)) is not None:
+                raise SettingsError("queues", name, f"a queue's name {fault}")
+        if len(set(self.queues)) != len(self.queues):
+            raise SettingsError("queues", self.queues, "must name each queue once.")

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
+from uuid import UUID
 
 import psycopg
 
@@ -34,6 +35,11 @@ _THREAD_GOODBYE = 2.0
 
 class LeaseOver(Exception):
     """This registration may hold nothing any more: others may take its rows, or have."""
+
+    def __init__(self, worker_id: UUID, reason: str, *, silent: bool) -> None:
+        """`silent`: for want of answers, which others may be wanting, too."""
+        super().__init__(f"Worker {worker_id} lost its lease: {reason}.")
+        self.silent = silent
 
 
 class Lease:
@@ -72,9 +78,9 @@ class Lease:
     async def run(self) -> None:
         """Beat, and watch the beats."""
         async with _in_thread(self._beat(), ended=self._ended):
-            raise LeaseOver(await self._over())
+            raise await self._over()
 
-    async def _over(self) -> str:
+    async def _over(self) -> LeaseOver:
         """Wait until the lease is over; say why."""
         margin = self._settings.beat_interval
         while True:
@@ -90,7 +96,7 @@ class Lease:
                         await self._ended.wait()
                 continue
             self._on_over(reason)
-            return f"Worker {self._registration.worker_id} lost its lease: {reason}."
+            return LeaseOver(self._registration.worker_id, reason, silent=not self._buried)
 
     async def _beat(self) -> None:
         """Beat until the row is gone."""

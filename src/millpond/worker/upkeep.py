@@ -34,7 +34,8 @@ _BREATH = 0.02
 """Seconds between two promotions: a flood of wake-ups is one wake-up, and a due job starts within this time."""
 
 _AFTERMATH = 10.0
-"""Seconds, at most, that others have after an outage to write what they finished, before it is taken back from them."""
+"""Seconds, at most, that others have after an outage to come back and write what they finished, before it is taken back
+from them. Each of them may be waiting for its next try, for as long as its patience is (`patience.py`)."""
 
 _LOOK_FOR_UNCLAIMABLE_EVERY = 10.0
 """Seconds."""
@@ -62,7 +63,7 @@ class Upkeep:
         self._observe = observe
         self._patience = Patience("upkeep", observe)
         self._reap_every = max(1.0, settings.stale_timeout / 2)
-        self._aftermath = min(_AFTERMATH, settings.stale_timeout)
+        self._aftermath = min(_AFTERMATH, 3 * settings.stale_timeout)
         self._reap_at = monotonic() + (self._aftermath if after_outage else 0.0)
         self._reaping = False
         self._answered_at = monotonic()

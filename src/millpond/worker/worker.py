@@ -79,7 +79,7 @@ class Worker:
         self._running: asyncio.Future[Tally] | None = None
         self._awaited: WeakSet[Link] = WeakSet()
         self._outbox = Outbox()
-        self._lease_lost = False
+        self._after_outage = False
         self._tally = Tally()
         self._rooms: _Rooms | None = None
         if not self._executors:
@@ -119,8 +119,9 @@ class Worker:
                         if not registration.exhausted:
                             return
                 except* LeaseOver as over:
-                    self._lease_lost = True
-                    logger.error("%s What it held is cancelled; it registers anew.", over.exceptions[0])  # noqa: TRY400
+                    lost = _first(over)
+                    self._after_outage = isinstance(lost, LeaseOver) and lost.silent
+                    logger.error("%s What it held is cancelled; it registers anew.", lost)  # noqa: TRY400
                 except* (DatabaseUnreachable, psycopg.Error) as outage:
                     error = _first(outage)
                     if not self._ready.is_set() and isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -226,7 +227,7 @@ class Worker:
                 list(self._executors),
                 bell=due,
                 observe=self._announcer.announce,
-                after_outage=self._lease_lost,
+                after_outage=self._after_outage,
             )
             lease = Lease(self._dsn, registration, settings, on_over=give_up, observe=self._announcer.announce)
             self._rooms = _Rooms(registration, lease, settler, pool)
