@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Unpack
 
-from millpond.errors import InvalidJob, SettingsError
+from millpond.errors import InvalidJob
 from millpond.job import JobId, NewJob
 from millpond.options import JobOptions, new_job
 from millpond.payload import DEFAULT_MAX_ARGS_BYTES
-from millpond.settings import DEFAULT_SCHEMA, checked_schema, checked_whole
+from millpond.settings import DEFAULT_SCHEMA, checked_flag, checked_schema, checked_whole
 from millpond.store.connections import AsyncConnection, SyncConnection, run, run_async
 from millpond.store.insert import insert
 from millpond.store.statement import Statement
@@ -35,8 +35,7 @@ class _ClientOptions:
     def __post_init__(self) -> None:
         checked_schema(self.schema)
         checked_whole("max_args_bytes", self.max_args_bytes, at_least=2, at_most=HIGHEST_MAX_ARGS_BYTES)
-        if not isinstance(self.notify, bool):
-            raise SettingsError("notify", self.notify, "must be True or False.")
+        checked_flag("notify", self.notify)
 
     def job(self, args: object, *, tenant: str, **options: Unpack[JobOptions]) -> NewJob:
         """Check and encode a job without sending it, for enqueue_many.

@@ -44,6 +44,15 @@ def fault_of_text(text: str) -> str | None:
     return None
 
 
+def fault_of_name(value: object, longest: int) -> str | None:
+    """Why this may not be the name of a tenant, a queue or an executor; None when it may. `longest` in characters."""
+    if not isinstance(value, str):
+        return f"must be a text, not {type(value).__qualname__}."
+    if not 1 <= len(value) <= longest:
+        return f"must have 1 to {longest} characters, not {len(value):,}."
+    return fault_of_text(value)
+
+
 def step_to(key: object) -> str:
     """One step of a path: `.name` or `['any other key']`."""
     if isinstance(key, str) and key.isidentifier() and len(key) <= _MAX_STEP:

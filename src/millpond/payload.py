@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from millpond.errors import ArgsTooLarge, InvalidArgs, InvalidExecutor, InvalidJob
-from millpond.faults import fault_of, fault_of_text, stand_in, step_to
+from millpond.faults import fault_of, fault_of_name, stand_in, step_to
 from millpond.job import MAX_NAME
 
 SPEC: Final = "__millpond_args__"
@@ -68,11 +68,7 @@ def spec_of(kind: type) -> ArgsSpec:
 
 def checked_name(field: str, value: object) -> str:
     """`value`, when it may be the name of a tenant, a queue or an executor; else an InvalidJob that says why not."""
-    if not isinstance(value, str):
-        raise InvalidJob(field, value, f"must be a text, not {type(value).__qualname__}.")
-    if not 1 <= len(value) <= MAX_NAME:
-        raise InvalidJob(field, value, f"must have 1 to {MAX_NAME} characters, not {len(value):,}.")
-    if (fault := fault_of_text(value)) is not None:
+    if (fault := fault_of_name(value, MAX_NAME)) is not None:
         raise InvalidJob(field, value, fault)
     return str.__str__(value)  # the text itself, of an enum's member or another subclass
 
