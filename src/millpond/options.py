@@ -8,12 +8,18 @@ from functools import partial
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from millpond.errors import InvalidJob
-from millpond.faults import fault_of_text
+from millpond.faults import fault_of_text, step_to
 from millpond.job import NewJob
 from millpond.payload import SPEC, ArgsSpec, checked_name, encode, find_spec, spec_of
 from millpond.settings import MAX_SECONDS
 
 C = TypeVar("C", bound=type)
+
+EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+"""Between these a moment can be read back whatever the time zone of the reader's session and of its machine. Python has
+no year 10000, which comes up to a day earlier in the east; and moments before 1970 have no local time on some systems,
+while jobs that old are mistakes, or mean "now", for which scheduled_at is left out."""
 
 MAX_METADATA_BYTES: Final = 16_384
 """Keys and values of one job's metadata, together."""
@@ -38,7 +44,7 @@ class JobOptions(ArgsOptions, total=False):
     executor: str | None
     """The executor key, for args whose class does not tell."""
     scheduled_at: datetime | None
-    """The moment from which the job may run; aware. One that has passed is as good as none."""
+    """The moment from which the job may run; aware, from 1970 to 9999-12-30. One that has passed is as good as none."""
     delay: float | timedelta | None
     """Seconds from the database's now, instead of scheduled_at; at most ten years."""
     metadata: Mapping[str, str] | None
@@ -48,20 +54,31 @@ class JobOptions(ArgsOptions, total=False):
 def args(executor: str, **options: Unpack[ArgsOptions]) -> Callable[[C], C]:
     """Decorate a dataclass, pydantic model or msgspec Struct with the key of its executor, and options for its jobs.
 
-    Raises InvalidJob when the key or an option is out of bounds.
+    Raises InvalidJob when the key or an option is out of bounds, or when what is decorated is no such class.
     """
     key = checked_name("executor", executor)
     spec = ArgsSpec(key, {"executor": key, **_checked(options)})
 
     def note(kind: C) -> C:
+        _refuse_useless(kind)
         setattr(kind, SPEC, spec)
         return kind
 
     return note
 
 
+def _refuse_useless(kind: object) -> None:
+    """A key must be where the args' type leads to it."""
+    if not isinstance(kind, type):
+        raise InvalidJob("args", kind, "is not a class: decorate the args class; a function, with registry.executes.")
+    if issubclass(kind, dict) and hasattr(kind, "__required_keys__"):  # a TypedDict, typing's or typing_extensions'
+        raise InvalidJob("args", kind, "is a TypedDict, whose values are plain dicts: pass executor= at the call.")
+
+
 def new_job(args: object, *, tenant: str, options: JobOptions, max_args_bytes: int) -> NewJob:
     """The job as asked for: args encoded, options checked. Raises InvalidJob, InvalidArgs, ArgsTooLarge."""
+    if isinstance(args, type):
+        raise InvalidJob("args", args, f"is a class; pass an instance of it: {args.__name__}(...).")
     asked = _checked(options) if options else {}
     if (spec := find_spec(type(args))) is not None:
         asked = {**spec.defaults, **asked}
@@ -100,24 +117,23 @@ def _seconds(field: str, value: object, *, at_least: float) -> float:
 def _moment(field: str, value: object) -> datetime:
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidJob(field, value, "must be a datetime with a time zone: datetime.now(UTC), for one.")
-    try:
-        moment = value.astimezone(UTC)
-    except OverflowError as error:
-        raise InvalidJob(field, value, "must stay within the years 1 to 9999 in UTC.") from error
+    if not EARLIEST <= value < LATEST + timedelta(days=1):
+        raise InvalidJob(field, value, f"must be from {EARLIEST:%Y-%m-%d} to {LATEST:%Y-%m-%d} in UTC.")
+    moment = value.astimezone(UTC)
     return datetime.combine(moment.date(), moment.time(), UTC)  # a plain datetime, whatever subclass came in
 
 
 def _metadata(field: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InvalidJob(field, value, "must be a mapping of texts to texts.")
-    plain = {_metadata_text(field, key): _metadata_text(field, text) for key, text in value.items()}
+    plain = {_text(f"{field} (a key)", key): _text(f"{field}{step_to(key)}", text) for key, text in value.items()}
     size = sum(len(key.encode()) + len(text.encode()) for key, text in plain.items())
     if size > MAX_METADATA_BYTES:
         raise InvalidJob(field, value, f"takes {size:,} bytes; the limit is {MAX_METADATA_BYTES:,}. Use args instead.")
     return plain
 
 
-def _metadata_text(field: str, value: object) -> str:
+def _text(field: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidJob(field, value, f"must be a text, not {type(value).__qualname__}.")
     if (fault := fault_of_text(value)) is not None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 
 from millpond.client import AsyncClient, Client
 from millpond.errors import InvalidJob, SettingsError
@@ -113,6 +114,46 @@ def test_options_of_a_class_are_checked_when_it_is_made() -> None:
         args("")
 
 
+class Titled(TypedDict):
+    n: int
+
+
+class TitledElsewhere(typing_extensions.TypedDict):
+    n: int
+
+
+@pytest.mark.parametrize("kind", [Titled, TitledElsewhere])
+def test_a_typed_dict_cannot_carry_a_key(kind: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"Titled.*is a TypedDict, .*pass executor= at the call"):
+        args("work")(kind)
+
+
+@pytest.mark.parametrize("thing", [test_a_typed_dict_cannot_carry_a_key, SyncOrders(), None])
+def test_what_is_no_class_cannot_carry_a_key(thing: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"is not a class: decorate the args class"):
+        args("work")(thing)
+
+
+@pytest.mark.parametrize("kind", [SyncOrders, Titled, dict])
+def test_a_class_is_not_an_instance(kind: type) -> None:
+    with pytest.raises(InvalidJob, match=rf"is a class; pass an instance of it: {kind.__name__}\(\.\.\.\)"):
+        client.job(kind, tenant="t", executor="work")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [
+        ({"fine": "x", "wrong": 1}, r"^metadata\.wrong = 1: must be a text, not int"),
+        ({"not an identifier": "\0"}, r"^metadata\['not an identifier'\] = .*contains NUL"),
+        ({1: "x"}, r"^metadata \(a key\) = 1: must be a text, not int"),
+        ({"\ud800": "x"}, r"^metadata \(a key\) = '\\ud800': contains a lone surrogate"),
+    ],
+)
+def test_the_metadata_at_fault_is_named(metadata: Any, named: str) -> None:
+    with pytest.raises(InvalidJob, match=named):
+        client.job({}, tenant="t", executor="work", metadata=metadata)
+
+
 def test_options_are_copied() -> None:
     metadata = {"a": "b"}
     job = client.job({}, tenant="t", executor="work", metadata=metadata)
@@ -150,12 +191,23 @@ def test_any_other_text_is_a_name(name: str) -> None:
     assert (job.tenant_id, job.executor, job.queue) == (name, name, name)
 
 
+ZONES = [UTC, timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))]
+
 UNFIT: dict[str, list[Any]] = {
     "priority": [0, -1, 32_768, 1.0, True, "1"],
     "max_attempts": [0, -1, 32_768, 1.5, True, "1"],
     "timeout": [0, -1, float("nan"), float("inf"), True, "1", 10**400, timedelta(0), timedelta(days=4000)],
     "delay": [-0.1, float("nan"), float("inf"), True, "1", 10**400, timedelta(seconds=-1), timedelta(days=4000)],
-    "scheduled_at": [datetime(2026, 1, 1), "2026-01-01", 0, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))],
+    "scheduled_at": [
+        datetime(2026, 1, 1),
+        "2026-01-01",
+        0,
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+        *(extreme.replace(tzinfo=zone) for extreme in (datetime.min, datetime.max) for zone in ZONES),
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime(1970, 1, 1, tzinfo=timezone(timedelta(hours=1))),
+        datetime(9999, 12, 31, tzinfo=UTC),
+    ],
     "metadata": [["a"], "ab", {"a": 1}, {1: "a"}, {"a": "\0"}, {"\ud800": "a"}, {"a": "x" * 16_384}],
 }
 
@@ -186,7 +238,12 @@ def test_options_are_checked(field: str, value: Any) -> None:
             datetime(2026, 1, 1, tzinfo=UTC),
         ),
         ("scheduled_at", Moment(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)),
-        ("scheduled_at", datetime.max.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)),
+        ("scheduled_at", datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)),
+        (
+            "scheduled_at",
+            datetime(9999, 12, 30, 23, 59, 59, 999_999, tzinfo=UTC),
+            datetime(9999, 12, 30, 23, 59, 59, 999_999, tzinfo=UTC),
+        ),
         ("metadata", MappingProxyType({"a": "é"}), {"a": "é"}),
         ("metadata", {"a": "x" * 16_383}, {"a": "x" * 16_383}),
     ],
