@@ -6,8 +6,6 @@ from typing import Final
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from millpond.errors import SettingsError
 
@@ -34,7 +32,7 @@ def conninfo(dsn: str) -> str:
     """This DSN as libpq, and so psycopg, takes it. Raises SettingsError, which does not repeat it."""
     try:
         plain = _from_sqlalchemy(dsn) if dsn.startswith("postgresql+") else make_conninfo(dsn)
-    except (ProgrammingError, ArgumentError, ValueError):
+    except (ProgrammingError, ValueError):
         # Parsers quote what they trip over, which may be half a password: neither their words nor their error go on.
         raise SettingsError("dsn", _HIDDEN, ACCEPTED) from None
     if "@" in str(conninfo_to_dict(plain).get("host") or "")[1:]:
@@ -45,7 +43,15 @@ def conninfo(dsn: str) -> str:
 
 def _from_sqlalchemy(dsn: str) -> str:
     """As SQLAlchemy itself would hand it to psycopg, several hosts included."""
-    url = make_url(dsn).difference_update_query(_SQLALCHEMYS_OWN).set(drivername="postgresql+psycopg")
+    # Imported here: it takes longer than all the rest of millpond, and most who import that have no such URL.
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(dsn)
+    except ArgumentError as error:
+        raise ValueError("not a URL of SQLAlchemy's") from error
+    url = url.difference_update_query(_SQLALCHEMYS_OWN).set(drivername="postgresql+psycopg")
     if "ssl" in url.query:  # asyncpg's word for it, with libpq's values
         url = url.update_query_dict({"sslmode": url.query["ssl"]}).difference_update_query(["ssl"])
     _, params = url.get_dialect()().create_connect_args(url)
