@@ -11,7 +11,7 @@ import typer
 from millpond.cli import demo, migrate, status, worker
 from millpond.cli.output import complain, say
 from millpond.errors import MillpondError
-from millpond.store.faults import said
+from millpond.store.sqlstates import said
 
 app = typer.Typer(
     help="Jobs in Postgres, run by a tenant-isolated pool of workers.",

@@ -27,8 +27,8 @@ from millpond.errors import AnswerLost, DatabaseUnreachable
 from millpond.store import sessions
 from millpond.store.database import unreachable
 from millpond.store.dsn import conninfo as plain_conninfo
-from millpond.store.faults import Reaction, reaction, said
 from millpond.store.lookup import Lookup
+from millpond.store.sqlstates import Reaction, reaction, said
 from millpond.store.statement import Statement
 
 T = TypeVar("T")

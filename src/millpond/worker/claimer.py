@@ -21,8 +21,8 @@ from millpond.registry import Executor
 from millpond.settings import WorkerSettings
 from millpond.store import claims
 from millpond.store.claims import Turn
-from millpond.store.faults import said
 from millpond.store.link import Link
+from millpond.store.sqlstates import said
 from millpond.tenancy.pool import TenantPool
 from millpond.tenancy.task import Task
 from millpond.worker.announcer import Announcer

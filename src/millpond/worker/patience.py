@@ -7,7 +7,7 @@ import logging
 
 from millpond.events import DatabaseLost, Observe
 from millpond.retry import proportional_jitter
-from millpond.store.faults import said
+from millpond.store.sqlstates import said
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 import psycopg
 
 from millpond.job import JobId
-from millpond.store.faults import Reaction, reaction, said
 from millpond.store.link import Link
+from millpond.store.sqlstates import Reaction, reaction, said
 from millpond.store.statement import Statement
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from millpond.errors import DatabaseUnreachable
 from millpond.job import ClaimToken
 from millpond.settings import WorkerSettings
 from millpond.store import claims, workers
-from millpond.store.faults import said
 from millpond.store.link import Link
+from millpond.store.sqlstates import said
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from millpond.outcome import Completed, Failed, Outcome, Released, Settlement, s
 from millpond.retry import proportional_jitter
 from millpond.settings import WorkerSettings
 from millpond.store import claims
-from millpond.store.faults import Reaction, reaction, said
 from millpond.store.link import Link
+from millpond.store.sqlstates import Reaction, reaction, said
 from millpond.worker.announcer import Announcer
 from millpond.worker.failures import FailureLog
 from millpond.worker.outbox import Outbox

@@ -18,8 +18,8 @@ from millpond.events import JobsPromoted, JobsReaped, JobsUnclaimable, Observe
 from millpond.job import JobId, JobState
 from millpond.settings import WorkerSettings
 from millpond.store import upkeep
-from millpond.store.faults import Reaction, reaction
 from millpond.store.link import Link
+from millpond.store.sqlstates import Reaction, reaction
 from millpond.store.upkeep import Reaped
 from millpond.worker.bell import Bell
 from millpond.worker.patience import Patience

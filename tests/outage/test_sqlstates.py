@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from millpond.store.faults import REACTIONS, Reaction, reaction, said
+from millpond.store.sqlstates import REACTIONS, Reaction, reaction, said
 from tests.worker.support import Store
 
 RETRY, RECONNECT, ISOLATE = Reaction.RETRY, Reaction.RECONNECT, Reaction.ISOLATE
