@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,11 +56,15 @@ def test_parameters_are_kept(dsn: str, params: dict[str, str]) -> None:
     user=st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1),
     password=st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1),
     dbname=st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1),
-    driver=st.sampled_from(["postgresql+psycopg", "postgresql+psycopg2", "postgresql+asyncpg", "postgresql"]),
+    driver=st.sampled_from(["postgresql+psycopg", "postgresql+psycopg2", "postgresql+asyncpg", None]),
 )
-def test_any_text_survives(user: str, password: str, dbname: str, driver: str) -> None:
-    url = URL.create(driver, username=user, password=password, host="db", database=dbname)
-    params = conninfo_to_dict(conninfo(url.render_as_string(hide_password=False)))
+def test_any_text_survives(user: str, password: str, dbname: str, driver: str | None) -> None:
+    if driver is None:  # libpq's own form, in which every part is quoted
+        dsn = f"postgresql://{quote(user, safe='')}:{quote(password, safe='')}@db/{quote(dbname, safe='')}"
+    else:
+        url = URL.create(driver, username=user, password=password, host="db", database=dbname)
+        dsn = url.render_as_string(hide_password=False)
+    params = conninfo_to_dict(conninfo(dsn))
     assert (params["user"], params["password"], params["dbname"], params["host"]) == (user, password, dbname, "db")
 
 

@@ -67,6 +67,10 @@ class Store:
         """One job."""
         return next(row for row in self.rows() if row["id"] == job_id)
 
+    def completed(self, jobs: int) -> bool:
+        """Whether there are so many jobs, all completed."""
+        return self.states() == {"completed": jobs}
+
     def states(self) -> dict[str, int]:
         """How many jobs are in each state."""
         with self.database.connect() as connection:
@@ -81,7 +85,7 @@ class Store:
     def execute(self, statement: str, *params: Any) -> None:
         """Change something behind the worker's back, committed."""
         with self.database.connect() as connection:
-            connection.execute(sql.SQL(statement), params)  # type: ignore[arg-type]
+            connection.execute(sql.SQL(statement), params)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -125,7 +126,7 @@ async def test_an_observer_that_hangs_changes_nothing(store: Store) -> None:
             await eventually(hanging.is_set)
             for n in range(1, 4):
                 store.enqueue()
-                await eventually(lambda n=n: store.states() == {"completed": n})
+                await eventually(partial(store.completed, n))
     finally:
         release.set()
     await eventually(lambda: not any(thread.name == "millpond-observer" for thread in threading.enumerate()))

@@ -70,11 +70,13 @@ async def test_from_another_thread_and_again_and_after_the_end(store: Store, reg
     worker = Worker(store.database.dsn, registry, settings=quick())
     running = asyncio.ensure_future(worker.run())
     await worker.ready()
-    thread = threading.Thread(target=lambda: [worker.stop() for _ in range(3)])
-    thread.start()
+    threads = [threading.Thread(target=worker.stop) for _ in range(3)]
+    for thread in threads:
+        thread.start()
     async with asyncio.timeout(LONG):
         await running
-    thread.join()
+    for thread in threads:
+        thread.join()
     worker.stop()
     worker.hurry()
     with pytest.raises(MillpondError, match="has run before"):

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypedDict
 
 import msgspec
@@ -172,7 +173,7 @@ async def test_an_idle_worker_wakes(store: Store, way: dict[str, Any]) -> None:
     async with working(store, registry, **way):
         for n in range(1, 4):
             store.enqueue()
-            await eventually(lambda n=n: store.states() == {"completed": n})
+            await eventually(partial(store.completed, n))
 
 
 async def test_a_scheduled_job_runs_when_it_is_due_and_not_before(store: Store) -> None:
@@ -422,7 +423,8 @@ async def test_a_claim_whose_answer_is_lost_is_handed_back(store: Store, monkeyp
         starts.append((ctx.job.id, ctx.attempt))
 
     registry.register("work", work)
-    answer, lost = Link.run, []
+    answer = Link.run
+    lost: list[int] = []
 
     async def lose_the_first_claim(link: Link, statement: Statement[Any]) -> Any:
         result = await answer(link, statement)
@@ -448,7 +450,7 @@ async def test_broken_sessions_heal(store: Store) -> None:
     async with working(store, registry, poll_interval=0.1):
         for n in range(1, 6):
             store.enqueue()
-            await eventually(lambda n=n: store.states() == {"completed": n})
+            await eventually(partial(store.completed, n))
             store.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND application_name LIKE 'millpond %%' AND %s",

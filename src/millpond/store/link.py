@@ -115,7 +115,7 @@ class Link:
         except TimeoutError as error:
             raise self._silent(kind, f"no answer within {self._timeout:g} s") from error
         except psycopg.Error as error:
-            if reaction(error) is Reaction.RECONNECT:
+            if reaction(error) is Reaction.RECONNECT or self._connection is None or self._connection.closed:
                 raise self._silent(kind, said(error)) from error
             raise
         finally:
@@ -190,7 +190,7 @@ class Link:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             self._connection = None
-            task.add_done_callback(lambda done: _bury(done, connection))
+            task.add_done_callback(lambda ended: _close_after(ended, connection))
             _cut(connection)
             await asyncio.wait({task}, timeout=_LAST_WORDS)
             raise
@@ -228,7 +228,7 @@ def _cut(connection: Connection) -> None:
         wire.shutdown(socket.SHUT_RDWR)
 
 
-def _bury(call: asyncio.Future[Any], connection: Connection) -> None:
+def _close_after(call: asyncio.Future[Any], connection: Connection) -> None:
     """Close the connection of a call that has ended, and look at its error, so that nobody is told of it."""
     if not call.cancelled():
         call.exception()
