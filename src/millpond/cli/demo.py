@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import os
 import platform
 import shlex
@@ -30,6 +31,7 @@ from millpond.store import migrations
 from millpond.store.dsn import conninfo, described
 from millpond.testing import programs
 from millpond.testing.server import DURABLE, EPHEMERAL, Server
+from millpond.worker import failures
 from millpond.worker.worker import Worker
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -59,6 +61,7 @@ def demo(
     if importlib.util.find_spec("psycopg_pool") is None:
         raise MillpondError('The demo needs its extra: pip install "millpond[demo]".')
     console = Console(highlight=False)
+    logging.getLogger(failures.__name__).addHandler(logging.NullHandler())  # the report names what failed
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _database(console, keep, dsn) as database:

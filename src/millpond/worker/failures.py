@@ -7,6 +7,7 @@ business but the tenant's.
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import Final
 
 from millpond.clock import monotonic
@@ -56,8 +57,9 @@ class FailureLog:
 
 
 def _where(error: BaseException) -> str:
-    """The innermost place that the error passed."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    """The innermost place of the user's that the error passed; none for one that comes from a child process."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not str(frame.f_globals.get("__name__")).startswith("millpond."):
+            place = f" at {frame.f_code.co_filename}:{line}"
+    return place
