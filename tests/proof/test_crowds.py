@@ -43,7 +43,8 @@ def test_32_claimers_get_each_job_once(isolation: str, jobs: int, new_hands: New
     claimers = [in_isolation(new_hands(), isolation) for _ in range(32)]
 
     def claim_all(hands: Hands) -> list[int]:
-        chance, mine = random.Random(hands.registration.number), list[int]()
+        registration = insist(lambda: hands.registration)  # claims look at the workers that it adds to
+        chance, mine = random.Random(registration.number), list[int]()
         while batch := insist(lambda: hands.claim(chance.randint(1, 100))):
             mine += [job.id for job in batch]
         return mine
