@@ -1,10 +1,9 @@
 """One connection of the worker's own, which comes back by itself. Each loop has one, and none waits for another's.
 
 Every call has a deadline that needs no help from the driver or the server. A driver that is cancelled asks the server
-to cancel the statement, and waits for the answer: for seconds, when there is none to be had. Older ones may even miss
-that they were cancelled. So a call is never cancelled. It runs in a task of its own, and when it has taken too long, or
-is not wanted any more, its wire is cut: the socket is shut down, which wakes whoever waits for it with an error, and
-the connection is closed once nobody does.
+to cancel the statement, and waits for the answer: for seconds, when there is none to be had. So a call is never
+cancelled. It runs in a task of its own, and when it has taken too long, or is not wanted any more, its wire is cut: the
+socket is shut down, which wakes whoever waits for it with an error, and the connection is closed once nobody does.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ class Link:
         if self._connection is None:
             raise self._silent(DatabaseUnreachable, "the session is gone")
         try:
-            return await self._finish(self._connection, _notified(self._connection, timeout))
+            return any([True async for _ in self._connection.notifies(timeout=timeout, stop_after=1)])
         except psycopg.Error as error:
             raise self._silent(DatabaseUnreachable, said(error)) from error
 
@@ -169,12 +168,17 @@ class Link:
             raise DatabaseUnreachable(f"The {self._role} has lost its connection within a transaction.")
         await self._lookup.answered()
         try:
-            self._connection = connection = await _connected(self._conninfo)
+            connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
+            self._connection = connection
             session = sessions.open_session(timeout=self._timeout, pid=connection.pgconn.backend_pid)
             self._pooled = not await self._finish(connection, execute(connection, session, prepare=False))
         except (psycopg.Error, OSError) as error:
             self._close()
             raise unreachable(self._conninfo, error) from error
+        except asyncio.CancelledError as error:
+            # The driver leaves a connection that is half made to be closed with the last reference to it: this one.
+            traceback.clear_frames(error.__traceback__)
+            raise
         if self._pooled:
             connection.prepare_threshold = None  # the next transaction's session would not know what this one prepared
         return connection
@@ -205,36 +209,6 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.pgconn.finish()
-
-
-async def _connected(conninfo: str) -> Connection:
-    """A new connection. What is made of it after a cancellation is closed."""
-    connecting = asyncio.ensure_future(psycopg.AsyncConnection.connect(conninfo, autocommit=True))
-    try:
-        await asyncio.wait({connecting})
-    except asyncio.CancelledError:
-        connecting.add_done_callback(_close_half_made)
-        connecting.cancel()  # there is no statement yet that it would ask the server to cancel
-        await asyncio.wait({connecting}, timeout=_LAST_WORDS)
-        raise
-    return connecting.result()
-
-
-def _close_half_made(connecting: asyncio.Future[Connection]) -> None:
-    try:
-        connection = connecting.result()
-    except (psycopg.Error, OSError):
-        pass
-    except asyncio.CancelledError as error:
-        # The driver leaves what is half made to be closed with the last reference to it, and the error holds one.
-        traceback.clear_frames(error.__traceback__)
-    else:
-        connection.pgconn.finish()
-
-
-async def _notified(connection: Connection, timeout: float) -> bool:
-    """Whether there was a notification in time."""
-    return any([True async for _ in connection.notifies(timeout=timeout, stop_after=1)])
 
 
 async def _nothing(connection: Connection) -> None:
