@@ -8,7 +8,7 @@ from tests.worker.test_worker import (
     test_a_scheduled_job_runs_when_it_is_due_and_not_before,
     test_effects_and_completion_commit_together,
     test_every_kind_of_executor_gets_its_typed_args,
-    test_stop_lets_running_jobs_end_and_hands_back_what_has_not_started,
+    test_hurry_cancels_what_runs_and_hands_it_back_uncharged_even_on_its_last_attempt,
 )
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "test_a_scheduled_job_runs_when_it_is_due_and_not_before",
     "test_effects_and_completion_commit_together",
     "test_every_kind_of_executor_gets_its_typed_args",
-    "test_stop_lets_running_jobs_end_and_hands_back_what_has_not_started",
+    "test_hurry_cancels_what_runs_and_hands_it_back_uncharged_even_on_its_last_attempt",
     "workers_are_pooled",
 ]
