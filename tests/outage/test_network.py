@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from millpond import Worker
-from millpond.events import JobsClaimed
+from millpond.events import DatabaseLost, JobsClaimed
 from millpond.testing.proxy import Proxy, Way
 from tests.outage.support import (
     SHORT,
@@ -40,6 +40,7 @@ async def test_a_black_hole_for_longer_than_the_deadline(
     async with load.worked_on(proxy.dsn) as worker:
         proxy.block(*ways)
         await waiting_outcomes(worker)
+        await eventually(lambda: any("no answer" in event.reason for event in load.witness.of(DatabaseLost)))
         proxy.heal()
     assert_one_line_per_failure(load, caplog)
 
